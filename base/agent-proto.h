@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What host and agent say to each other over vsock.
+ *
+ * Two kinds of connection exist:
+ *
+ * The control stream. The agent connects from the guest to port AGENT_CONTROL_PORT of the host
+ * (CID 2), from a port below 1024; the VMM is its other end and relays whole frames to and from
+ * cubed. The first frame is the agent's AGENT_READY, or an AGENT_ERROR with id 0 from a guest that
+ * could not boot and powers off. Then requests flow from the host, each with an id of its own, and
+ * each is answered by AGENT_OK or AGENT_ERROR frames with that id (all but the last with
+ * FRAME_FLAG_MORE). Until AGENT_CLAIM is answered, all others but PING, SET_TIME, ADD_ENTROPY and
+ * POWEROFF are refused with EAGAIN. Agent to host also: AGENT_EVENT_* frames with id 0.
+ *
+ * A stream. The host connects to port AGENT_STREAM_PORT of the guest and sends one AGENT_STREAM_*
+ * frame. The agent answers with exactly one AGENT_OK or AGENT_ERROR frame; the VMM takes that
+ * frame off the stream. After an OK the connection carries what the kind says: raw bytes, or
+ * frames where noted, and the VMM moves it between the guest and a file descriptor without
+ * looking at it. Half-closing works both ways.
+ *
+ * Frame bodies are TLV records (base/tlv.h), tags from AgentTag. Unknown tags are refused. */
+
+#include <stdint.h>
+
+#define AGENT_PROTO_VERSION 1U
+#define AGENT_CONTROL_PORT 1024U
+#define AGENT_STREAM_PORT 1024U
+/* Guest ports up to this one take a privilege in the guest: nobody else can pose as the agent. */
+#define AGENT_CONTROL_GUEST_PORT_MAX 1023U
+#define AGENT_GUEST_CID 3U
+
+/* Most bytes of a frame's body: a request with argv and environment, or a part of a listing. */
+#define AGENT_FRAME_MAX (256U * 1024U)
+/* Most bytes in one AGENT_DATA frame. */
+#define AGENT_DATA_MAX (64U * 1024U)
+
+#define FRAME_FLAG_MORE 1U /* more frames with this id follow */
+
+typedef enum AgentFrameType {
+        /* Answers */
+        AGENT_OK = 1,
+        AGENT_ERROR = 2,              /* AGENT_TAG_ERRNO, AGENT_TAG_MESSAGE */
+
+        /* Events, agent to host */
+        AGENT_READY = 16,             /* VERSION, KERNEL_RELEASE, CPUS (possible), MEM_BYTES */
+
+        /* Control requests */
+        AGENT_CLAIM = 32,             /* HOSTNAME, REALTIME_NSEC, ENTROPY, CPUS, DISK_BYTES: identity, before any
+                                         user code */
+        AGENT_EXEC,                   /* ARGV..., ENV..., CWD, USER, PTY + ROWS + COLS, TIMEOUT_USEC -> PID */
+        AGENT_SIGNAL,                 /* PID, SIGNAL, GROUP */
+        AGENT_RESIZE,                 /* PID, ROWS, COLS */
+        AGENT_LIST_PROCESSES,         /* -> PROCESS... */
+        AGENT_STAT,                   /* PATH, FOLLOW -> FILE */
+        AGENT_LIST_DIRECTORY,         /* PATH -> FILE..., in several frames */
+        AGENT_REMOVE,                 /* PATH, RECURSIVE */
+        AGENT_RENAME,                 /* PATH, TARGET */
+        AGENT_MKDIR,                  /* PATH, MODE, PARENTS, USER */
+        AGENT_SET_TIME,               /* REALTIME_NSEC */
+        AGENT_ADD_ENTROPY,            /* ENTROPY */
+        AGENT_POWEROFF,               /* answered, then the guest goes down */
+        AGENT_PING,
+
+        /* First frame of a stream */
+        AGENT_STREAM_PROCESS = 64,    /* PID, STREAM -> raw; for a pty both ways */
+        AGENT_STREAM_WAIT,            /* PID -> one AGENT_EXITED frame, then the end */
+        AGENT_STREAM_READ,            /* PATH, USER -> FILE; AGENT_DATA frames, then AGENT_END */
+        AGENT_STREAM_WRITE,           /* PATH, MODE, USER, SIZE?; host: AGENT_DATA frames, AGENT_END;
+                                         agent: AGENT_END once the file is in place */
+        AGENT_STREAM_TCP,             /* PORT -> raw, to 127.0.0.1 or ::1 in the guest */
+
+        /* Inside framed streams */
+        AGENT_DATA = 96,              /* body: raw bytes */
+        AGENT_END,                    /* ERRNO (0 = all is well), MESSAGE */
+        AGENT_EXITED,                 /* EXIT_CODE or EXIT_SIGNAL, TIMED_OUT */
+} AgentFrameType;
+
+typedef enum AgentTag {
+        AGENT_TAG_ERRNO = 1,          /* u32, positive errno */
+        AGENT_TAG_MESSAGE,            /* str, for people */
+        AGENT_TAG_VERSION,            /* u32 */
+        AGENT_TAG_KERNEL_RELEASE,     /* str */
+        AGENT_TAG_CPUS,               /* u32 */
+        AGENT_TAG_MEM_BYTES,          /* u64 */
+        AGENT_TAG_HOSTNAME,           /* str */
+        AGENT_TAG_REALTIME_NSEC,      /* u64, since the epoch */
+        AGENT_TAG_ENTROPY,            /* bytes, at most 256 */
+        AGENT_TAG_ARGV,               /* str, one record each, in order */
+        AGENT_TAG_ENV,                /* str NAME=VALUE, one record each */
+        AGENT_TAG_CWD,                /* str, absolute; default: home of USER, else / */
+        AGENT_TAG_USER,               /* str, name or uid; default root */
+        AGENT_TAG_PTY,                /* u32 0/1 */
+        AGENT_TAG_ROWS,               /* u32 */
+        AGENT_TAG_COLS,               /* u32 */
+        AGENT_TAG_TIMEOUT_USEC,       /* u64; then SIGTERM, 2 s later SIGKILL to the group */
+        AGENT_TAG_PID,                /* u32 */
+        AGENT_TAG_SIGNAL,             /* u32 */
+        AGENT_TAG_GROUP,              /* u32 0/1: the process group, not the process alone */
+        AGENT_TAG_PROCESS,            /* AgentProcess record with argv[0] behind it */
+        AGENT_TAG_PATH,               /* str, absolute */
+        AGENT_TAG_TARGET,             /* str, absolute */
+        AGENT_TAG_FOLLOW,             /* u32 0/1 */
+        AGENT_TAG_FILE,               /* AgentFile record with name and, behind a NUL, a link's target */
+        AGENT_TAG_RECURSIVE,          /* u32 0/1 */
+        AGENT_TAG_MODE,               /* u32, permission bits */
+        AGENT_TAG_PARENTS,            /* u32 0/1 */
+        AGENT_TAG_STREAM,             /* u32 AgentStream */
+        AGENT_TAG_PORT,               /* u32 */
+        AGENT_TAG_SIZE,               /* u64 */
+        AGENT_TAG_EXIT_CODE,          /* u32 */
+        AGENT_TAG_EXIT_SIGNAL,        /* u32 */
+        AGENT_TAG_TIMED_OUT,          /* u32 0/1 */
+        AGENT_TAG_DISK_BYTES,         /* u64 */
+} AgentTag;
+
+typedef enum AgentStream {
+        AGENT_STREAM_STDIN,           /* host to guest */
+        AGENT_STREAM_STDOUT,          /* guest to host */
+        AGENT_STREAM_STDERR,          /* guest to host */
+        AGENT_STREAM_PTY,             /* both ways */
+} AgentStream;
+
+/* Fixed little-endian parts of records; a name follows directly. */
+typedef struct AgentFile {
+        uint64_t size;
+        uint64_t mtime_nsec;
+        uint32_t mode;                /* st_mode, type bits included */
+        uint32_t uid;
+        uint32_t gid;
+        uint32_t name_len;
+} AgentFile;
+
+typedef struct AgentProcess {
+        uint32_t pid;
+        uint32_t uid;
+        uint32_t state;               /* 0 running, 1 exited and not yet waited for */
+        uint32_t pty;
+} AgentProcess;
