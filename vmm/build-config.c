@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <endian.h>
+#include <inttypes.h>
+
+#include "base/tlv.h"
+#include "vmm/build-config.h"
+#include "vmm/memmap.h"
+
+#define SECTOR 512U
+
+/* While records are read: what came, in the order in which it came. */
+typedef struct Parse {
+        BuildConfig config;
+        uint64_t seen;           /* bit per tag that may come once */
+        uint32_t uid;
+        VmmDisk disks[CONFIG_DISKS_MAX];
+        unsigned n_disks;
+        uint32_t roles[VMM_FDS_MAX];
+        unsigned n_roles;
+        ErrorText *e;
+} Parse;
+
+static bool seen(const Parse *p, VmmTag tag) {
+        return p->seen & (uint64_t) 1 << tag;
+}
+
+static int once(Parse *p, const Tlv *t) {
+        if (seen(p, t->tag))
+                return error_set(p->e, -EINVAL, "BUILD: tag %u given twice", t->tag);
+        p->seen |= (uint64_t) 1 << t->tag;
+        return 0;
+}
+
+static int malformed(Parse *p, const Tlv *t, int error) {
+        return error_set_errno(p->e, error, "BUILD: tag %u, %u bytes", t->tag, t->len);
+}
+
+static int take_u32(Parse *p, const Tlv *t, uint32_t *ret) {
+        int r = once(p, t);
+        if (r < 0)
+                return r;
+        r = tlv_get_u32(t, ret);
+        return r < 0 ? malformed(p, t, r) : 0;
+}
+
+static int take_u64(Parse *p, const Tlv *t, uint64_t *ret) {
+        int r = once(p, t);
+        if (r < 0)
+                return r;
+        r = tlv_get_u64(t, ret);
+        return r < 0 ? malformed(p, t, r) : 0;
+}
+
+static int take_str(Parse *p, const Tlv *t, char **ret) {
+        int r = once(p, t);
+        if (r < 0)
+                return r;
+        r = tlv_get_str(t, ret);
+        return r < 0 ? malformed(p, t, r) : 0;
+}
+
+static int take_segment(Parse *p, const Tlv *t) {
+        VmmSegment s;
+
+        if (p->config.n_segments == CONFIG_SEGMENTS_MAX)
+                return error_set(p->e, -E2BIG, "BUILD: more than %u kernel segments", CONFIG_SEGMENTS_MAX);
+        int r = tlv_get_struct(t, &s, sizeof(s));
+        if (r < 0)
+                return malformed(p, t, r);
+
+        p->config.segments[p->config.n_segments++] = (VmmSegment) {
+                .gpa = le64toh(s.gpa),
+                .file_offset = le64toh(s.file_offset),
+                .file_bytes = le64toh(s.file_bytes),
+                .mem_bytes = le64toh(s.mem_bytes),
+        };
+        return 0;
+}
+
+static int take_disk(Parse *p, const Tlv *t) {
+        VmmDisk d;
+
+        if (p->n_disks == CONFIG_DISKS_MAX)
+                return error_set(p->e, -E2BIG, "BUILD: more than %u disks", CONFIG_DISKS_MAX);
+        int r = tlv_get_struct(t, &d, sizeof(d));
+        if (r < 0)
+                return malformed(p, t, r);
+
+        p->disks[p->n_disks++] = (VmmDisk) {
+                .index = le32toh(d.index),
+                .read_only = le32toh(d.read_only),
+                .base_bytes = le64toh(d.base_bytes),
+                .disk_bytes = le64toh(d.disk_bytes),
+        };
+        return 0;
+}
+
+static int take_role(Parse *p, const Tlv *t) {
+        uint32_t role;
+
+        if (p->n_roles == VMM_FDS_MAX)
+                return error_set(p->e, -E2BIG, "BUILD: more than %u file descriptors", VMM_FDS_MAX);
+        int r = tlv_get_u32(t, &role);
+        if (r < 0)
+                return malformed(p, t, r);
+        p->roles[p->n_roles++] = role;
+        return 0;
+}
+
+static int take_record(Parse *p, const Tlv *t) {
+        BuildConfig *c = &p->config;
+
+        switch (t->tag) {
+
+        case VMM_TAG_FD:
+                return take_role(p, t);
+
+        case VMM_TAG_SEGMENT:
+                return take_segment(p, t);
+
+        case VMM_TAG_DISK:
+                return take_disk(p, t);
+
+        case VMM_TAG_MEM_BYTES:
+                return take_u64(p, t, &c->mem_bytes);
+
+        case VMM_TAG_CPUS:
+                return take_u32(p, t, &c->n_cpus);
+
+        case VMM_TAG_MAX_CPUS:
+                return take_u32(p, t, &c->max_cpus);
+
+        case VMM_TAG_CMDLINE:
+                return take_str(p, t, &c->cmdline);
+
+        case VMM_TAG_ENTRY:
+                return take_u64(p, t, &c->entry);
+
+        case VMM_TAG_INITRD_BYTES:
+                return take_u64(p, t, &c->initrd_bytes);
+
+        case VMM_TAG_STOP_TIMEOUT_USEC:
+                return take_u64(p, t, &c->stop_timeout_usec);
+
+        case VMM_TAG_UID:
+                return take_u32(p, t, &p->uid);
+
+        case VMM_TAG_CPUID_HIDE:
+                return take_u32(p, t, &c->cpuid_hide);
+
+        default:
+                return error_set(p->e, -EINVAL, "BUILD: unknown tag %u", t->tag);
+        }
+}
+
+static int read_records(Parse *p, const void *records, size_t size) {
+        TlvReader reader = TLV_READER_INIT(records, size);
+        Tlv t;
+        int r;
+
+        while ((r = tlv_next(&reader, &t)) > 0) {
+                r = take_record(p, &t);
+                if (r < 0)
+                        return r;
+        }
+        return r < 0 ? error_set(p->e, r, "BUILD: records are malformed at byte %zu", reader.offset) : 0;
+}
+
+static int check_shape(Parse *p) {
+        BuildConfig *c = &p->config;
+
+        if (c->mem_bytes < CONFIG_MEM_MIN || c->mem_bytes > CONFIG_MEM_MAX ||
+            c->mem_bytes % CONFIG_MEM_ALIGN != 0)
+                return error_set(p->e, -EINVAL, "BUILD: memory of %" PRIu64 " bytes is not between 64 MiB "
+                                 "and 32 GiB in steps of 2 MiB", c->mem_bytes);
+
+        if (!seen(p, VMM_TAG_MAX_CPUS))
+                c->max_cpus = c->n_cpus;
+        if (c->n_cpus < 1 || c->n_cpus > c->max_cpus || c->max_cpus > CONFIG_CPUS_MAX)
+                return error_set(p->e, -EINVAL, "BUILD: %u CPUs of %u possible ones; 1 to %u can be",
+                                 c->n_cpus, c->max_cpus, CONFIG_CPUS_MAX);
+
+        if (c->cpuid_hide & ~(uint32_t) VMM_CPUID_HIDE_XSAVE)
+                return error_set(p->e, -EINVAL, "BUILD: unknown CPUID bits to hide, 0x%x", c->cpuid_hide);
+
+        if (c->n_segments == 0 || !seen(p, VMM_TAG_ENTRY))
+                return error_set(p->e, -EINVAL, "BUILD: a kernel needs segments and an entry");
+
+        if (!seen(p, VMM_TAG_STOP_TIMEOUT_USEC))
+                c->stop_timeout_usec = CONFIG_STOP_TIMEOUT_USEC;
+
+        /* The uid was taken on before this message was read. It can only be compared. */
+        if (seen(p, VMM_TAG_UID) && p->uid != getuid())
+                return error_set(p->e, -EPERM, "BUILD: asks for uid %u, the VMM runs as %u", p->uid,
+                                 getuid());
+        return 0;
+}
+
+static int check_cmdline(Parse *p) {
+        BuildConfig *c = &p->config;
+
+        if (!c->cmdline)
+                c->cmdline = strdup("");
+        if (!c->cmdline)
+                return error_set(p->e, -ENOMEM, "out of memory");
+
+        size_t n = strlen(c->cmdline);
+        if (n >= MEMMAP_CMDLINE_MAX)
+                return error_set(p->e, -EINVAL, "BUILD: a command line of %zu bytes; %u is most", n,
+                                 MEMMAP_CMDLINE_MAX - 1);
+        return 0;
+}
+
+static int check_disk(Parse *p, const VmmDisk *d) {
+        if (d->index >= CONFIG_DISKS_MAX)
+                return error_set(p->e, -EINVAL, "BUILD: disk index %u", d->index);
+        if (p->config.disks[d->index].present)
+                return error_set(p->e, -EINVAL, "BUILD: disk %u given twice", d->index);
+        if (d->read_only > 1)
+                return error_set(p->e, -EINVAL, "BUILD: disk %u: read_only is %u", d->index, d->read_only);
+        if (d->disk_bytes == 0 || d->disk_bytes > INT64_MAX || d->base_bytes > d->disk_bytes ||
+            d->disk_bytes % SECTOR != 0 || d->base_bytes % SECTOR != 0)
+                return error_set(p->e, -EINVAL, "BUILD: disk %u: %" PRIu64 " bytes over a base of %" PRIu64
+                                 ", in sectors of %u",
+                                 d->index, d->disk_bytes, d->base_bytes, SECTOR);
+
+        p->config.disks[d->index] = (DiskConfig) {
+                .present = true,
+                .read_only = d->read_only,
+                .base_fd = -EBADF,
+                .overlay_fd = -EBADF,
+                .base_bytes = d->base_bytes,
+                .disk_bytes = d->disk_bytes,
+        };
+        return 0;
+}
+
+static int check_disks(Parse *p) {
+        for (unsigned i = 0; i < p->n_disks; i++) {
+                int r = check_disk(p, &p->disks[i]);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* The slot that the n-th descriptor with this role fills, or NULL. */
+static int *disk_slot(Parse *p, VmmFdRole role, unsigned n) {
+        for (unsigned i = 0; i < p->n_disks; i++) {
+                DiskConfig *d = &p->config.disks[p->disks[i].index];
+
+                if (role == VMM_FD_DISK_OVERLAY && d->read_only)
+                        continue;
+                if (n-- == 0)
+                        return role == VMM_FD_DISK_OVERLAY ? &d->overlay_fd : &d->base_fd;
+        }
+        return NULL;
+}
+
+static int *slot_for_role(Parse *p, uint32_t role, unsigned n) {
+        BuildConfig *c = &p->config;
+        int *single;
+
+        switch (role) {
+
+        case VMM_FD_DISK_BASE:
+        case VMM_FD_DISK_OVERLAY:
+                return disk_slot(p, role, n);
+
+        case VMM_FD_KVM:
+                single = &c->kvm_fd;
+                break;
+
+        case VMM_FD_KERNEL:
+                single = &c->kernel_fd;
+                break;
+
+        case VMM_FD_INITRD:
+                single = &c->initrd_fd;
+                break;
+
+        case VMM_FD_EXIT:
+                single = &c->exit_fd;
+                break;
+
+        case VMM_FD_CONSOLE:
+                single = &c->console_fd;
+                break;
+
+        default:
+                return NULL;
+        }
+
+        return n == 0 ? single : NULL;
+}
+
+/* Notes the descriptors without taking them: the caller keeps them should a later check fail. */
+static int assign_fds(Parse *p, const int *fds, size_t n_fds) {
+        unsigned count[_VMM_FD_ROLE_MAX] = {};
+
+        if (p->n_roles != n_fds)
+                return error_set(p->e, -EINVAL, "BUILD: %zu file descriptors for %u roles", n_fds,
+                                 p->n_roles);
+
+        for (size_t i = 0; i < n_fds; i++) {
+                uint32_t role = p->roles[i];
+                int *slot = NULL;
+
+                if (role < _VMM_FD_ROLE_MAX)
+                        slot = slot_for_role(p, role, count[role]++);
+                if (!slot)
+                        return error_set(p->e, -EINVAL,
+                                         "BUILD: no use for file descriptor %zu with role %u", i, role);
+                *slot = fds[i];
+        }
+        return 0;
+}
+
+static int check_fds(Parse *p) {
+        const BuildConfig *c = &p->config;
+
+        if (c->kvm_fd < 0)
+                return error_set(p->e, -EINVAL, "BUILD: no file descriptor of KVM");
+        if (c->kernel_fd < 0)
+                return error_set(p->e, -EINVAL, "BUILD: no file descriptor of the kernel");
+        if (c->exit_fd < 0)
+                return error_set(p->e, -EINVAL, "BUILD: no file descriptor of the exit record");
+        if ((c->initrd_fd >= 0) != (c->initrd_bytes > 0))
+                return error_set(p->e, -EINVAL, "BUILD: an initrd needs both its file and its size");
+
+        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
+                const DiskConfig *d = &c->disks[i];
+
+                if (d->present && (d->base_fd < 0 || (d->overlay_fd < 0) != d->read_only))
+                        return error_set(p->e, -EINVAL, "BUILD: disk %u lacks a file descriptor", i);
+        }
+        return 0;
+}
+
+static int parse(Parse *p, const void *records, size_t size, const int *fds, size_t n_fds) {
+        int r = read_records(p, records, size);
+        if (r < 0)
+                return r;
+        r = check_shape(p);
+        if (r < 0)
+                return r;
+        r = check_cmdline(p);
+        if (r < 0)
+                return r;
+        r = check_disks(p);
+        if (r < 0)
+                return r;
+        r = assign_fds(p, fds, n_fds);
+        if (r < 0)
+                return r;
+        return check_fds(p);
+}
+
+int build_config_parse(const void *records, size_t size, int *fds, size_t n_fds, BuildConfig *ret,
+                       ErrorText *e) {
+        Parse p = { .config = BUILD_CONFIG_INIT, .e = e };
+
+        assert(records || size == 0);
+        assert(fds || n_fds == 0);
+        assert(ret);
+
+        int r = parse(&p, records, size, fds, n_fds);
+        if (r < 0) {
+                free(p.config.cmdline);
+                return r;
+        }
+
+        for (size_t i = 0; i < n_fds; i++)
+                fds[i] = -EBADF;
+        *ret = p.config;
+        return 0;
+}
+
+void build_config_done(BuildConfig *c) {
+        assert(c);
+
+        safe_close(c->kvm_fd);
+        safe_close(c->kernel_fd);
+        safe_close(c->exit_fd);
+        safe_close(c->initrd_fd);
+        safe_close(c->console_fd);
+        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
+                safe_close(c->disks[i].base_fd);
+                safe_close(c->disks[i].overlay_fd);
+        }
+        free(c->cmdline);
+        *c = BUILD_CONFIG_INIT;
+}

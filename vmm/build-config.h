@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What a BUILD request asks for: the machine's shape, and the descriptors it is made of.
+ *
+ * Parsed from records that another process wrote; what is in here is complete and consistent, and
+ * the descriptors are its own until somebody takes them. Whether the files behind them fit is for
+ * those who use them to say. */
+
+#include "base/vmm-proto.h"
+#include "vmm/devices.h"
+#include "vmm/error.h"
+
+#define CONFIG_SEGMENTS_MAX 16U
+#define CONFIG_DISKS_MAX 2U
+#define CONFIG_CPUS_MAX 16U
+#define CONFIG_MEM_MIN MIB(64)
+#define CONFIG_MEM_MAX GIB(32)
+#define CONFIG_MEM_ALIGN MIB(2)
+/* How long SIGTERM waits for the guest when BUILD does not say. */
+#define CONFIG_STOP_TIMEOUT_USEC (10 * USEC_PER_SEC)
+
+typedef struct BuildConfig {
+        uint64_t mem_bytes;
+        uint32_t n_cpus;
+        uint32_t max_cpus;      /* >= n_cpus */
+        uint32_t cpuid_hide;    /* VmmCpuidHide bits */
+        uint64_t entry;
+        VmmSegment segments[CONFIG_SEGMENTS_MAX];
+        unsigned n_segments;    /* >= 1 */
+        char *cmdline;          /* never NULL */
+        uint64_t initrd_bytes;  /* 0 = none */
+        uint64_t stop_timeout_usec;
+        DiskConfig disks[CONFIG_DISKS_MAX];
+
+        int kvm_fd;
+        int kernel_fd;
+        int exit_fd;
+        int initrd_fd;          /* -EBADF without initrd_bytes */
+        int console_fd;         /* -EBADF: no console */
+} BuildConfig;
+
+#define BUILD_CONFIG_INIT                                                                       \
+        ((BuildConfig) {                                                                        \
+                .disks = { { .base_fd = -EBADF, .overlay_fd = -EBADF },                         \
+                           { .base_fd = -EBADF, .overlay_fd = -EBADF } },                       \
+                .kvm_fd = -EBADF,                                                               \
+                .kernel_fd = -EBADF,                                                            \
+                .exit_fd = -EBADF,                                                              \
+                .initrd_fd = -EBADF,                                                            \
+                .console_fd = -EBADF,                                                           \
+        })
+
+/* Takes out of fds, in which it puts -EBADF, those it keeps: none on error.
+ *
+ * A descriptor of role DISK_BASE belongs to the disk record at the same place among the disk
+ * records, one of role DISK_OVERLAY to the one at the same place among the writable ones. */
+int build_config_parse(const void *records, size_t size, int *fds, size_t n_fds, BuildConfig *ret,
+                       ErrorText *e);
+void build_config_done(BuildConfig *c);
+#define _cleanup_build_config_ _cleanup_(build_config_done)

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include "vmm/devices.h"
+#include "vmm/memmap.h"
+#include "vmm/pvpanic-pci.h"
+#include "vmm/seccomp.h"
+#include "vmm/virtio-blk.h"
+#include "vmm/virtio-rng.h"
+#include "vmm/virtio-vsock.h"
+
+#define ECAM_FUNCTION_BYTES 4096U
+#define BAR_STRIDE MIB(1) /* each slot's BAR has a place of its own */
+#define DISK_STACK_BYTES KIB(256)
+
+typedef enum Slot {
+        SLOT_HOST_BRIDGE,
+        SLOT_VSOCK,
+        SLOT_VDA,
+        SLOT_VDB,
+        SLOT_RNG,
+        SLOT_PVPANIC,
+        _SLOT_MAX,
+} Slot;
+
+struct Devices {
+        Vm *vm;
+        DeviceEvents events;
+        PciFunction *slots[_SLOT_MAX]; /* NULL: empty */
+
+        PciFunction host_bridge;
+        Pvpanic pvpanic;
+        VirtioVsock *vsock;
+        VirtioRng *rng;
+        VirtioBlk *disks[2];
+
+        /* The thread that serves the disks. */
+        Loop *disk_loop;
+        pthread_t disk_thread;
+        bool disk_thread_started;
+        int disk_stop_fd;
+        LoopSource *disk_stop_source;
+        int disk_error;           /* why it ended, if it did by itself */
+};
+
+static uint64_t bar_gpa(Slot slot) {
+        return MEMMAP_PCI_MMIO + slot * BAR_STRIDE;
+}
+
+/* Where an access goes */
+
+static PciFunction *slot_function(const Devices *d, uint64_t slot) {
+        return slot < _SLOT_MAX ? d->slots[slot] : NULL;
+}
+
+static void ecam_access(const Devices *d, uint64_t offset, uint64_t *value, unsigned len, bool write) {
+        uint64_t function = offset / ECAM_FUNCTION_BYTES;
+        PciFunction *f = function % 8 == 0 ? slot_function(d, function / 8) : NULL;
+
+        /* The configuration mechanism knows no 8-byte accesses. */
+        if (!f || len > 4)
+                return;
+
+        pthread_mutex_lock(&f->lock);
+        if (write)
+                pci_config_write(f, offset % ECAM_FUNCTION_BYTES, len, (uint32_t) *value);
+        else
+                *value = pci_config_read(f, offset % ECAM_FUNCTION_BYTES, len);
+        pthread_mutex_unlock(&f->lock);
+}
+
+static void bar_access(const Devices *d, uint64_t offset, uint64_t *value, unsigned len, bool write) {
+        PciFunction *f = slot_function(d, offset / BAR_STRIDE);
+        uint64_t in_bar = offset % BAR_STRIDE;
+
+        if (!f || f->bar_bytes == 0 || in_bar >= f->bar_bytes)
+                return;
+
+        pthread_mutex_lock(&f->lock);
+        if (pci_memory_enabled(f)) {
+                if (write)
+                        f->ops->bar_write(f, in_bar, len, *value);
+                else
+                        *value = f->ops->bar_read(f, in_bar, len);
+        }
+        pthread_mutex_unlock(&f->lock);
+}
+
+void devices_mmio(Devices *d, uint64_t gpa, uint8_t data[static 8], unsigned len, bool write) {
+        uint64_t value = write ? 0 : UINT64_MAX;
+
+        assert(d);
+
+        /* P15. An aligned access of such a length lies in one function and one BAR. */
+        bool valid = (len == 1 || len == 2 || len == 4 || len == 8) && gpa % len == 0;
+        if (write)
+                memcpy(&value, data, valid ? len : 0);
+
+        if (!valid)
+                ;
+        else if (gpa >= MEMMAP_ECAM && gpa < MEMMAP_ECAM + MEMMAP_ECAM_SIZE)
+                ecam_access(d, gpa - MEMMAP_ECAM, &value, len, write);
+        else if (gpa >= MEMMAP_PCI_MMIO && gpa < MEMMAP_PCI_MMIO + MEMMAP_PCI_MMIO_SIZE)
+                bar_access(d, gpa - MEMMAP_PCI_MMIO, &value, len, write);
+
+        if (!write)
+                memcpy(data, &value, 8);
+}
+
+/* What devices report */
+
+static void on_device_error(void *userdata, const char *name, const char *message) {
+        Devices *d = userdata;
+
+        if (d->events.on_device_error)
+                d->events.on_device_error(d->events.userdata, name, message);
+}
+
+static void on_panic(void *userdata, uint8_t event) {
+        Devices *d = userdata;
+
+        if (d->events.on_panic)
+                d->events.on_panic(d->events.userdata, event);
+}
+
+static void on_control_frame(void *userdata, const FrameHeader *h, const uint8_t *body) {
+        Devices *d = userdata;
+
+        if (d->events.on_control_frame)
+                d->events.on_control_frame(d->events.userdata, h, body);
+}
+
+static void on_control_lost(void *userdata) {
+        Devices *d = userdata;
+
+        if (d->events.on_control_lost)
+                d->events.on_control_lost(d->events.userdata);
+}
+
+/* The disk thread */
+
+static void *disk_thread(void *userdata) {
+        Devices *d = userdata;
+
+        int r = seccomp_apply(SECCOMP_DISK);
+        if (r >= 0)
+                r = loop_run(d->disk_loop);
+        if (r < 0)
+                on_device_error(d, "disk", "the disk thread ended with an error");
+        d->disk_error = r;
+        return NULL;
+}
+
+static int on_disk_stop(LoopSource *s, int fd, uint32_t events, void *userdata) {
+        Devices *d = userdata;
+
+        loop_exit(d->disk_loop, 0);
+        return 0;
+}
+
+static int start_disk_thread(Devices *d) {
+        pthread_attr_t attr;
+        sigset_t all, before;
+
+        int r = pthread_attr_init(&attr);
+        if (r != 0)
+                return -r;
+
+        /* Signals are the main thread's. */
+        sigfillset(&all);
+        (void) pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = pthread_attr_setstacksize(&attr, DISK_STACK_BYTES);
+        if (r == 0)
+                r = pthread_create(&d->disk_thread, &attr, disk_thread, d);
+        (void) pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attr);
+
+        d->disk_thread_started = r == 0;
+        return -r;
+}
+
+static void stop_disk_thread(Devices *d) {
+        uint64_t one = 1;
+
+        if (!d->disk_thread_started)
+                return;
+        (void) !write(d->disk_stop_fd, &one, sizeof(one));
+        (void) pthread_join(d->disk_thread, NULL);
+        d->disk_thread_started = false;
+}
+
+static int make_disk_loop(Devices *d) {
+        if (!d->disks[0] && !d->disks[1])
+                return 0;
+
+        int r = loop_new(&d->disk_loop);
+        if (r < 0)
+                return r;
+
+        d->disk_stop_fd = eventfd(0, EFD_CLOEXEC|EFD_NONBLOCK);
+        if (d->disk_stop_fd < 0)
+                return -errno;
+        r = loop_add_fd(d->disk_loop, d->disk_stop_fd, EPOLLIN, on_disk_stop, d, &d->disk_stop_source);
+
+        for (unsigned i = 0; i < ELEMENTSOF(d->disks) && r >= 0; i++)
+                if (d->disks[i])
+                        r = virtio_pci_attach(virtio_blk_pci(d->disks[i]), d->disk_loop);
+        return r;
+}
+
+/* Life */
+
+static void make_host_bridge(Devices *d) {
+        static const PciIdentity id = {
+                .vendor = 0x8086,
+                .device = 0x0d57, /* a host bridge without a driver or a quirk */
+                .class_code = 0x060000,
+                .subsystem_vendor = 0x1af4,
+                .subsystem = 0x1100,
+        };
+
+        pci_function_init(&d->host_bridge, &id, NULL, NULL);
+        d->slots[SLOT_HOST_BRIDGE] = &d->host_bridge;
+}
+
+static void make_pvpanic(Devices *d) {
+        pvpanic_init(&d->pvpanic, bar_gpa(SLOT_PVPANIC), on_panic, d);
+        d->slots[SLOT_PVPANIC] = &d->pvpanic.pci;
+}
+
+static int make_disks(Devices *d, const DevicesConfig *config) {
+        static const char *const names[] = { "vda", "vdb" };
+        int r = 0;
+
+        static_assert(ELEMENTSOF(names) == ELEMENTSOF(config->disks), "a name for each disk");
+
+        /* All fds are ours from the start: a disk that isn't made closes its own. */
+        for (unsigned i = 0; i < ELEMENTSOF(config->disks); i++) {
+                const DiskConfig *disk = &config->disks[i];
+
+                if (!disk->present)
+                        continue;
+                if (r < 0) {
+                        safe_close(disk->base_fd);
+                        safe_close(disk->overlay_fd);
+                        continue;
+                }
+                r = virtio_blk_new(d->vm, bar_gpa(SLOT_VDA + i), names[i], disk, on_device_error, d, &d->disks[i]);
+                if (r >= 0)
+                        d->slots[SLOT_VDA + i] = &virtio_blk_pci(d->disks[i])->pci;
+        }
+        return r;
+}
+
+static int make_loop_devices(Devices *d, Loop *loop, uint32_t guest_cid) {
+        VsockControlEvents control = { .on_frame = on_control_frame, .on_lost = on_control_lost, .userdata = d };
+
+        int r = virtio_vsock_new(d->vm, loop, bar_gpa(SLOT_VSOCK), guest_cid, &control, on_device_error, d, &d->vsock);
+        if (r < 0)
+                return r;
+        d->slots[SLOT_VSOCK] = &virtio_vsock_pci(d->vsock)->pci;
+
+        r = virtio_rng_new(d->vm, loop, bar_gpa(SLOT_RNG), on_device_error, d, &d->rng);
+        if (r < 0)
+                return r;
+        d->slots[SLOT_RNG] = &virtio_rng_pci(d->rng)->pci;
+        return 0;
+}
+
+int devices_new(Vm *vm, Loop *loop, const DevicesConfig *config, const DeviceEvents *events, Devices **ret) {
+        assert(vm);
+        assert(loop);
+        assert(config);
+        assert(events);
+        assert(ret);
+
+        Devices *d = new0(Devices, 1);
+        if (!d) {
+                for (unsigned i = 0; i < ELEMENTSOF(config->disks); i++)
+                        if (config->disks[i].present) {
+                                safe_close(config->disks[i].base_fd);
+                                safe_close(config->disks[i].overlay_fd);
+                        }
+                return -ENOMEM;
+        }
+
+        d->vm = vm;
+        d->events = *events;
+        d->disk_stop_fd = -EBADF;
+        make_host_bridge(d);
+        make_pvpanic(d);
+
+        int r = make_disks(d, config);
+        if (r >= 0)
+                r = make_loop_devices(d, loop, config->guest_cid);
+        if (r >= 0)
+                r = make_disk_loop(d);
+        if (r < 0) {
+                devices_free(d);
+                return r;
+        }
+
+        *ret = d;
+        return 0;
+}
+
+int devices_start(Devices *d) {
+        assert(d);
+
+        int r = virtio_pci_add_ioeventfds(virtio_vsock_pci(d->vsock));
+        if (r >= 0)
+                r = virtio_pci_add_ioeventfds(virtio_rng_pci(d->rng));
+        for (unsigned i = 0; i < ELEMENTSOF(d->disks) && r >= 0; i++)
+                if (d->disks[i])
+                        r = virtio_pci_add_ioeventfds(virtio_blk_pci(d->disks[i]));
+        if (r >= 0 && d->disk_loop)
+                r = start_disk_thread(d);
+        return r;
+}
+
+Devices *devices_free(Devices *d) {
+        if (!d)
+                return NULL;
+
+        stop_disk_thread(d);
+        loop_remove(d->disk_stop_source);
+        for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
+                virtio_blk_free(d->disks[i]);
+        loop_free(d->disk_loop);
+        safe_close(d->disk_stop_fd);
+
+        virtio_rng_free(d->rng);
+        virtio_vsock_free(d->vsock);
+        pvpanic_done(&d->pvpanic);
+        pci_function_done(&d->host_bridge);
+        free(d);
+        return NULL;
+}
+
+/* Loop thread */
+
+int devices_control_send(Devices *d, const uint8_t *frame, size_t size) {
+        assert(d);
+        assert(frame);
+
+        return virtio_vsock_control_send(d->vsock, frame, size);
+}
+
+void devices_control_hold(Devices *d, bool hold) {
+        assert(d);
+
+        virtio_vsock_control_hold(d->vsock, hold);
+}
+
+int devices_stream_open(Devices *d, int fd, const uint8_t *frame, size_t size, StreamAnswer answer, void *userdata) {
+        assert(d);
+        assert(frame);
+
+        return virtio_vsock_stream_open(d->vsock, fd, frame, size, answer, userdata);
+}
+
+void devices_counters(Devices *d, CounterFn fn, void *userdata) {
+        assert(d);
+        assert(fn);
+
+        virtio_vsock_counters(d->vsock, fn, userdata);
+        virtio_rng_counters(d->rng, fn, userdata);
+        for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
+                if (d->disks[i])
+                        virtio_blk_counters(d->disks[i], fn, userdata);
+}

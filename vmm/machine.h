@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The machine: VM, vCPUs, devices and serial port as one thing with a life.
+ *
+ * NEW -> BUILT (machine_build) -> RUNNING (machine_claim) -> STOPPING (machine_stop), and from any of
+ * these to its end. However many reasons to end come up, the first one wins: it is written to the exit
+ * record, told by on_exit, and the loop is left. There is one per process and it is never freed: the
+ * process ends with it.
+ *
+ * All of it belongs to the loop's thread, but for machine_end(). In the wrong state a call returns
+ * -EPROTO and changes nothing. */
+
+#include "base/frame.h"
+#include "vmm/build-config.h"
+#include "vmm/loop.h"
+
+typedef struct Machine Machine;
+
+/* All called on the loop's thread. frame: a whole frame, header included, from the guest: hostile. */
+typedef struct MachineEvents {
+        void (*on_agent)(void *userdata, const uint8_t *frame, size_t size);
+        void (*on_agent_lost)(void *userdata);
+        void (*on_device)(void *userdata, const char *device, const char *message);
+        void (*on_exit)(void *userdata, VmmExitReason reason, uint32_t status, const char *message);
+        void *userdata;
+} MachineEvents;
+
+int machine_new(Loop *loop, Machine **ret);
+void machine_set_events(Machine *m, const MachineEvents *events);
+
+/* Everything but running. Takes what config holds, in any case. After an error the machine is NEW. */
+int machine_build(Machine *m, BuildConfig *config, ErrorText *e);
+/* frame (AGENT_CLAIM) goes to the agent as soon as it is there. From here on guest code runs, and the
+ * calling thread is held by its narrow system call filter. An error ends the machine. */
+int machine_claim(Machine *m, const uint8_t *frame, size_t size, ErrorText *e);
+/* Asks the guest to power off, and ends the machine when it has not done so in time. */
+int machine_stop(Machine *m, uint64_t timeout_usec, ErrorText *e);
+/* What a signal to end means: stop a running machine within BUILD's time, end one that never ran. */
+void machine_terminate(Machine *m);
+/* Any thread. Returns at once; the loop does the rest. */
+void machine_end(Machine *m, VmmExitReason reason, uint32_t status, const char *message);
+/* After machine_end(), when the loop itself has failed: the rest, now. */
+void machine_finish(Machine *m);
+
+int machine_agent_send(Machine *m, const uint8_t *frame, size_t size, ErrorText *e);
+/* Backpressure: while held, no on_agent comes and the guest has to wait. */
+void machine_agent_hold(Machine *m, bool hold);
+/* Takes fd in any case. See devices_stream_open(). */
+int machine_stream_open(Machine *m, int fd, const uint8_t *frame, size_t size,
+                        StreamAnswer answer, void *userdata, ErrorText *e);
+
+VmmState machine_state(const Machine *m);
+/* The AGENT_READY frame of the agent that is connected now; false without one. Borrowed. */
+bool machine_agent_ready(const Machine *m, const uint8_t **ret_frame, size_t *ret_size);
+/* -EBADF without one. Borrowed. */
+int machine_console_fd(const Machine *m);
+int machine_counters(Machine *m, CounterFn fn, void *userdata, ErrorText *e);

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/kvm.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd-util.h"
+#include "vmm/seccomp.h"
+
+#define C (1U << SECCOMP_CONSTRUCT)
+#define R (1U << SECCOMP_RUN)
+#define V (1U << SECCOMP_VCPU)
+#define D (1U << SECCOMP_DISK)
+/* Filters stack: what a narrower profile allows, construction has to allow too. */
+#define MAIN (C | R)
+#define IO (C | R | D)
+#define ALL (C | R | V | D)
+
+/* A call, for whom, and up to two conditions on its arguments. */
+typedef struct Rule {
+        int call;
+        unsigned profiles;
+        unsigned n_args;
+        struct scmp_arg_cmp args[2];
+} Rule;
+
+#define CALL(name, who) { .call = SCMP_SYS(name), .profiles = (who) }
+#define CALL_IF(name, who, ...)                                                                 \
+        { .call = SCMP_SYS(name), .profiles = (who),                                            \
+          .n_args = sizeof((struct scmp_arg_cmp[]) { __VA_ARGS__ }) / sizeof(struct scmp_arg_cmp), \
+          .args = { __VA_ARGS__ } }
+/* The initialisers behind libseccomp's SCMP_Ax() macros, which are no constant expressions. */
+#define ARG_BITS(n, mask, value)                                                                \
+        { .arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (mask), .datum_b = (value) }
+/* Commands are 32 bits wide for the kernel, whatever stands above them in the register. */
+#define ARG_IS(n, value) ARG_BITS(n, UINT32_MAX, (uint32_t) (value))
+#define KVM(request, who) CALL_IF(ioctl, who, ARG_IS(1, request))
+#define FCNTL(command, who) CALL_IF(fcntl, who, ARG_IS(1, command))
+#define NO_EXEC(n) ARG_BITS(n, PROT_EXEC, 0)
+
+#define THREAD_FLAGS ((uint64_t) (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD))
+
+static const Rule rules[] = {
+        /* KVM. Frequent ones first. */
+        KVM(KVM_RUN, C | V),
+        KVM(KVM_SIGNAL_MSI, ALL),
+        KVM(KVM_GET_REGS, C | V),
+        KVM(KVM_GET_API_VERSION, C),
+        KVM(KVM_CREATE_VM, C),
+        KVM(KVM_CHECK_EXTENSION, C),
+        KVM(KVM_ENABLE_CAP, C),
+        KVM(KVM_SET_TSS_ADDR, C),
+        KVM(KVM_SET_USER_MEMORY_REGION, C),
+        KVM(KVM_GET_SUPPORTED_CPUID, C),
+        KVM(KVM_GET_VCPU_MMAP_SIZE, C),
+        KVM(KVM_CREATE_VCPU, C),
+        KVM(KVM_SET_CPUID2, C),
+        KVM(KVM_SET_MSRS, C),
+        KVM(KVM_GET_SREGS, C),
+        KVM(KVM_SET_SREGS, C),
+        KVM(KVM_SET_REGS, C),
+        KVM(KVM_IOEVENTFD, C),
+
+        /* Every thread: waiting, eventfds, memory that is not executable, time, an orderly abort(). */
+        CALL(futex, ALL),
+        CALL(read, ALL),
+        CALL(write, ALL),
+        CALL(clock_gettime, ALL), /* a system call where the clocksource is neither tsc nor kvm-clock */
+        CALL(restart_syscall, ALL),
+        CALL(rt_sigreturn, ALL),
+        CALL(rt_sigprocmask, ALL),
+        CALL_IF(mmap, ALL, NO_EXEC(2)),
+        CALL_IF(mprotect, ALL, NO_EXEC(2)),
+        CALL(munmap, ALL),
+        CALL(mremap, ALL),
+        CALL(madvise, ALL),
+        CALL(brk, ALL),
+        CALL(getrandom, ALL),
+        CALL(getpid, ALL),
+        CALL(gettid, ALL),
+        CALL(tgkill, ALL),
+        CALL(exit, ALL),
+        CALL(exit_group, ALL),
+
+        /* The loop, in the main and the disk thread. */
+        CALL(epoll_wait, IO),
+        CALL(epoll_pwait, IO),
+        CALL(epoll_ctl, IO),
+        CALL(close, IO),
+
+        /* Sockets: cubed and the guest's streams. */
+        CALL(recvmsg, MAIN),
+        CALL(sendmsg, MAIN),
+        CALL(recvfrom, MAIN),
+        CALL(sendto, MAIN),
+        CALL(readv, IO),
+        CALL(writev, IO),
+        CALL(accept4, MAIN),
+        CALL(shutdown, MAIN),
+        CALL(getsockopt, MAIN),
+        CALL(setsockopt, MAIN),
+        CALL(poll, MAIN),
+        CALL(getuid, MAIN),
+        FCNTL(F_GETFL, MAIN),
+        FCNTL(F_SETFL, MAIN),
+        FCNTL(F_GETFD, MAIN),
+        FCNTL(F_SETFD, MAIN),
+
+        /* Disks. */
+        CALL(fstat, IO),
+        CALL(newfstatat, IO),     /* fstat() of glibc; there is no path in the jail to look at */
+        CALL(pread64, IO),
+        CALL(pwrite64, IO),
+        CALL(preadv, IO),
+        CALL(pwritev, IO),
+        CALL(preadv2, IO),
+        CALL(pwritev2, IO),
+        CALL(lseek, IO),
+        CALL(fdatasync, IO),
+        CALL(fallocate, IO),
+
+        /* Building: threads, eventfds, loops, and taking on a narrower filter. */
+        CALL_IF(clone, C, ARG_BITS(0, THREAD_FLAGS, THREAD_FLAGS)),
+        CALL(set_robust_list, C),
+        CALL(rseq, C),
+        CALL(rt_sigaction, C),
+        CALL(eventfd2, C),
+        CALL(epoll_create1, C),
+        CALL_IF(prctl, C, ARG_IS(0, PR_SET_NAME)),
+        CALL_IF(seccomp, C, ARG_IS(0, SECCOMP_SET_MODE_FILTER)),
+};
+
+/* Written by seccomp_prepare(), before there is a second thread, and only read afterwards. */
+static struct sock_fprog programs[_SECCOMP_PROFILE_MAX];
+
+static int add_rules(scmp_filter_ctx context, SeccompProfile profile) {
+        for (size_t i = 0; i < ELEMENTSOF(rules); i++) {
+                const Rule *rule = &rules[i];
+
+                if (!(rule->profiles & (1U << profile)))
+                        continue;
+                int r = seccomp_rule_add_array(context, SCMP_ACT_ALLOW, rule->call, rule->n_args,
+                                               rule->args);
+                if (r < 0)
+                        return r;
+        }
+
+        /* Its arguments lie in memory, where a filter can't see them. glibc then takes clone(). */
+        if (profile == SECCOMP_CONSTRUCT)
+                return seccomp_rule_add(context, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+        return 0;
+}
+
+static int read_program(int fd, struct sock_fprog *ret) {
+        off_t size = lseek(fd, 0, SEEK_END);
+        if (size < 0)
+                return -errno;
+        size_t n = (size_t) size / sizeof(struct sock_filter);
+        if (n == 0 || n > BPF_MAXINSNS || (size_t) size != n * sizeof(struct sock_filter))
+                return -EPROTO;
+        if (lseek(fd, 0, SEEK_SET) < 0)
+                return -errno;
+
+        _cleanup_free_ struct sock_filter *code = malloc((size_t) size);
+        if (!code)
+                return -ENOMEM;
+        int r = read_full(fd, code, (size_t) size);
+        if (r < 0)
+                return r;
+
+        *ret = (struct sock_fprog) { .len = (unsigned short) n, .filter = TAKE_PTR(code) };
+        return 0;
+}
+
+static int compile(SeccompProfile profile, struct sock_fprog *ret) {
+        /* libseccomp 2.5 hands out a program through a descriptor only. */
+        _cleanup_close_ int fd = memfd_create("seccomp", MFD_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+
+        scmp_filter_ctx context = seccomp_init(SCMP_ACT_KILL_PROCESS);
+        if (!context)
+                return -ENOMEM;
+
+        int r = add_rules(context, profile);
+        if (r >= 0)
+                r = seccomp_export_bpf(context, fd);
+        seccomp_release(context);
+        if (r < 0)
+                return r;
+        return read_program(fd, ret);
+}
+
+int seccomp_prepare(ErrorText *e) {
+        for (SeccompProfile p = 0; p < _SECCOMP_PROFILE_MAX; p++) {
+                int r = compile(p, &programs[p]);
+                if (r < 0)
+                        return error_set_errno(e, r, "compiling system call filter %d", (int) p);
+        }
+        return 0;
+}
+
+#ifdef VMM_SANITIZED
+int seccomp_apply(SeccompProfile profile) {
+        assert(profile < _SECCOMP_PROFILE_MAX);
+        return 0;
+}
+#else
+int seccomp_apply(SeccompProfile profile) {
+        assert(profile < _SECCOMP_PROFILE_MAX);
+        assert(programs[profile].filter);
+
+        return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &programs[profile]) < 0 ? -errno : 0;
+}
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "vmm/serial.h"
+
+enum {
+        REG_DATA = 0,
+        REG_INTERRUPT_ENABLE = 1,
+        REG_INTERRUPT_ID = 2,     /* read; a write goes to FIFO control */
+        REG_LINE_CONTROL = 3,
+        REG_MODEM_CONTROL = 4,
+        REG_LINE_STATUS = 5,
+        REG_MODEM_STATUS = 6,
+        REG_SCRATCH = 7,
+};
+
+#define INTERRUPT_ENABLE_MASK 0x0fU
+#define INTERRUPT_NONE 0x01U
+#define INTERRUPT_FIFO 0xc0U
+#define FIFO_ENABLE 0x01U
+#define LINE_DIVISOR_LATCH 0x80U
+#define LINE_SENDER_EMPTY 0x60U
+#define MODEM_CONTROL_MASK 0x1fU
+#define MODEM_DTR 0x01U
+#define MODEM_RTS 0x02U
+#define MODEM_OUT1 0x04U
+#define MODEM_OUT2 0x08U
+#define MODEM_LOOPBACK 0x10U
+#define STATUS_CTS 0x10U
+#define STATUS_DSR 0x20U
+#define STATUS_RING 0x40U
+#define STATUS_CARRIER 0x80U
+
+void serial_init(Serial *s) {
+        assert(s);
+
+        *s = (Serial) { .divisor = 1 };
+        (void) pthread_mutex_init(&s->lock, NULL);
+}
+
+void serial_done(Serial *s) {
+        assert(s);
+
+        if (s->ring)
+                (void) munmap(s->ring, sizeof(ConsoleRing));
+        (void) pthread_mutex_destroy(&s->lock);
+        *s = (Serial) {};
+}
+
+int serial_attach(Serial *s, int ring_fd, ErrorText *e) {
+        struct stat st;
+
+        assert(s);
+        assert(!s->ring);
+
+        if (fstat(ring_fd, &st) < 0)
+                return error_set_errno(e, -errno, "console ring");
+        /* A store behind the end of the file would be a SIGBUS. */
+        if (!S_ISREG(st.st_mode) || st.st_size < (off_t) sizeof(ConsoleRing))
+                return error_set(e, -EINVAL, "the console ring is not a file of at least %zu bytes",
+                                 sizeof(ConsoleRing));
+
+        ConsoleRing *ring = mmap(NULL, sizeof(ConsoleRing), PROT_READ|PROT_WRITE, MAP_SHARED, ring_fd, 0);
+        if (ring == MAP_FAILED)
+                return error_set_errno(e, -errno, "mapping the console ring");
+
+        s->ring = ring;
+        return 0;
+}
+
+static void ring_put(ConsoleRing *ring, uint8_t v) {
+        if (!ring)
+                return;
+
+        uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+        ring->data[head % CONSOLE_RING_BYTES] = v;
+        atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+}
+
+/* In loopback the outputs come back as inputs: that is how Linux tells that a port is there. */
+static uint8_t modem_status(const Serial *s) {
+        uint8_t c = s->modem_control;
+
+        if (!(c & MODEM_LOOPBACK))
+                return STATUS_CTS | STATUS_DSR | STATUS_CARRIER;
+
+        return (uint8_t) ((c & MODEM_RTS ? STATUS_CTS : 0) | (c & MODEM_DTR ? STATUS_DSR : 0) |
+                          (c & MODEM_OUT1 ? STATUS_RING : 0) | (c & MODEM_OUT2 ? STATUS_CARRIER : 0));
+}
+
+static uint8_t register_read(const Serial *s, unsigned offset) {
+        bool latch = s->line_control & LINE_DIVISOR_LATCH;
+
+        switch (offset) {
+
+        case REG_DATA:
+                return latch ? (uint8_t) s->divisor : 0;
+
+        case REG_INTERRUPT_ENABLE:
+                return latch ? (uint8_t) (s->divisor >> 8) : s->interrupt_enable;
+
+        case REG_INTERRUPT_ID:
+                return INTERRUPT_NONE | (s->fifo_control & FIFO_ENABLE ? INTERRUPT_FIFO : 0);
+
+        case REG_LINE_CONTROL:
+                return s->line_control;
+
+        case REG_MODEM_CONTROL:
+                return s->modem_control;
+
+        case REG_LINE_STATUS:
+                return LINE_SENDER_EMPTY;
+
+        case REG_MODEM_STATUS:
+                return modem_status(s);
+
+        case REG_SCRATCH:
+                return s->scratch;
+
+        default:
+                return UINT8_MAX;
+        }
+}
+
+static void register_write(Serial *s, unsigned offset, uint8_t v) {
+        bool latch = s->line_control & LINE_DIVISOR_LATCH;
+
+        switch (offset) {
+
+        case REG_DATA:
+                if (latch)
+                        s->divisor = (uint16_t) ((s->divisor & 0xff00) | v);
+                else if (!(s->modem_control & MODEM_LOOPBACK))
+                        ring_put(s->ring, v);
+                break;
+
+        case REG_INTERRUPT_ENABLE:
+                if (latch)
+                        s->divisor = (uint16_t) ((s->divisor & 0x00ff) | v << 8);
+                else
+                        s->interrupt_enable = v & INTERRUPT_ENABLE_MASK;
+                break;
+
+        case REG_INTERRUPT_ID:
+                s->fifo_control = v;
+                break;
+
+        case REG_LINE_CONTROL:
+                s->line_control = v;
+                break;
+
+        case REG_MODEM_CONTROL:
+                s->modem_control = v & MODEM_CONTROL_MASK;
+                break;
+
+        case REG_SCRATCH:
+                s->scratch = v;
+                break;
+        }
+}
+
+uint8_t serial_read(Serial *s, unsigned offset) {
+        assert(s);
+
+        pthread_mutex_lock(&s->lock);
+        uint8_t v = register_read(s, offset);
+        pthread_mutex_unlock(&s->lock);
+        return v;
+}
+
+void serial_write(Serial *s, unsigned offset, uint8_t v) {
+        assert(s);
+
+        pthread_mutex_lock(&s->lock);
+        register_write(s, offset, v);
+        pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The block device (virtio 1.2, 5.2) over an Overlay: IN, OUT, FLUSH, GET_ID.
+ *
+ * Requests are done one after another with plain file I/O, which may wait; so it lives on a thread of
+ * its own, that of the loop it is given (devices.c: one for all disks). What the host's file
+ * system refuses (full, broken) is an I/O error in the guest and a message on the host, never more. */
+
+#include "vmm/devices.h"
+#include "vmm/overlay.h"
+#include "vmm/virtio-pci.h"
+
+typedef struct VirtioBlk VirtioBlk;
+
+/* Takes config's fds in any case. name: "vda". */
+int virtio_blk_new(Vm *vm, uint64_t bar_gpa, const char *name, const DiskConfig *config, VirtioErrorFn on_error,
+                   void *on_error_userdata, VirtioBlk **ret);
+VirtioBlk *virtio_blk_free(VirtioBlk *b);
+VirtioPci *virtio_blk_pci(VirtioBlk *b);
+/* Any thread. */
+void virtio_blk_counters(VirtioBlk *b, CounterFn fn, void *userdata);

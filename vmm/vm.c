@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <linux/kvm.h>
+#include <sys/ioctl.h>
+
+#include "vmm/memmap.h"
+#include "vmm/vm.h"
+
+/* GSIs that KVM keeps for a user-space IOAPIC. There is none, but 0 pins are refused. */
+#define SPLIT_IRQCHIP_PINS 24U
+/* Three pages that Intel hosts without "unrestricted guest" want, in the hole below 4 GiB. */
+#define TSS_ADDRESS 0xfffbd000UL
+
+static int vm_enable(const Vm *vm, uint32_t cap, uint64_t arg) {
+        struct kvm_enable_cap c = { .cap = cap, .args = { arg } };
+
+        return ioctl(vm->fd, KVM_ENABLE_CAP, &c) < 0 ? -errno : 0;
+}
+
+static int vm_has(const Vm *vm, unsigned long cap) {
+        int r = ioctl(vm->fd, KVM_CHECK_EXTENSION, cap);
+        return r < 0 ? -errno : r;
+}
+
+static int vm_create(Vm *vm, ErrorText *e) {
+        int version = ioctl(vm->kvm_fd, KVM_GET_API_VERSION, 0);
+        if (version < 0)
+                return error_set_errno(e, -errno, "KVM_GET_API_VERSION (is this /dev/kvm?)");
+        if (version != KVM_API_VERSION)
+                return error_set(e, -EPROTONOSUPPORT, "KVM API version %d, need %d", version,
+                                 KVM_API_VERSION);
+
+        vm->fd = ioctl(vm->kvm_fd, KVM_CREATE_VM, 0);
+        if (vm->fd < 0)
+                return error_set_errno(e, -errno, "KVM_CREATE_VM");
+        return 0;
+}
+
+/* Before anything sits on an I/O bus: afterwards a memslot waits for a grace period, 6 ms on 6.18. */
+static int vm_add_memslots(Vm *vm, ErrorText *e) {
+        for (unsigned i = 0; i < vm->mem.n_regions; i++) {
+                struct kvm_userspace_memory_region region = {
+                        .slot = i,
+                        .guest_phys_addr = vm->mem.regions[i].gpa,
+                        .memory_size = vm->mem.regions[i].size,
+                        .userspace_addr = (uintptr_t) vm->mem.regions[i].hva,
+                };
+
+                if (ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &region) < 0)
+                        return error_set_errno(e, -errno, "KVM_SET_USER_MEMORY_REGION at 0x%llx, %llu MiB",
+                                               region.guest_phys_addr, region.memory_size >> 20);
+        }
+        return 0;
+}
+
+static int vm_add_irqchip(Vm *vm, ErrorText *e) {
+        int r = vm_enable(vm, KVM_CAP_SPLIT_IRQCHIP, SPLIT_IRQCHIP_PINS);
+        if (r < 0)
+                return error_set_errno(e, r, "KVM_CAP_SPLIT_IRQCHIP");
+
+        if (vm_has(vm, KVM_CAP_X2APIC_API) > 0) {
+                r = vm_enable(vm, KVM_CAP_X2APIC_API,
+                              KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK);
+                if (r < 0)
+                        return error_set_errno(e, r, "KVM_CAP_X2APIC_API");
+        }
+        return 0;
+}
+
+static int vm_tune(Vm *vm, ErrorText *e) {
+        int r;
+
+        /* A waiting guest must not spin on the host's CPU. */
+        if (vm_has(vm, KVM_CAP_HALT_POLL) > 0) {
+                r = vm_enable(vm, KVM_CAP_HALT_POLL, 0);
+                if (r < 0)
+                        return error_set_errno(e, r, "KVM_CAP_HALT_POLL");
+        }
+
+        /* The PMU is a side channel; it can be taken away only before the first vCPU. */
+        r = vm_has(vm, KVM_CAP_PMU_CAPABILITY);
+        if (r > 0 && (r & KVM_PMU_CAP_DISABLE)) {
+                r = vm_enable(vm, KVM_CAP_PMU_CAPABILITY, KVM_PMU_CAP_DISABLE);
+                if (r < 0)
+                        return error_set_errno(e, r, "KVM_CAP_PMU_CAPABILITY");
+        }
+        return 0;
+}
+
+static int vm_setup(Vm *vm, uint64_t mem_bytes, ErrorText *e) {
+        int r = vm_create(vm, e);
+        if (r < 0)
+                return r;
+
+        r = guest_mem_init(&vm->mem, mem_bytes);
+        if (r < 0)
+                return error_set_errno(e, r, "mapping %llu MiB of guest memory",
+                                       (unsigned long long) (mem_bytes >> 20));
+
+        if (ioctl(vm->fd, KVM_SET_TSS_ADDR, TSS_ADDRESS) < 0)
+                return error_set_errno(e, -errno, "KVM_SET_TSS_ADDR");
+
+        r = vm_add_memslots(vm, e);
+        if (r < 0)
+                return r;
+        r = vm_add_irqchip(vm, e);
+        if (r < 0)
+                return r;
+        return vm_tune(vm, e);
+}
+
+int vm_init(Vm *vm, int kvm_fd, uint64_t mem_bytes, ErrorText *e) {
+        assert(vm);
+        assert(kvm_fd >= 0);
+
+        *vm = (Vm) { .kvm_fd = kvm_fd, .fd = -EBADF };
+
+        int r = vm_setup(vm, mem_bytes, e);
+        if (r < 0)
+                vm_done(vm);
+        return r;
+}
+
+void vm_done(Vm *vm) {
+        assert(vm);
+
+        vm->fd = safe_close(vm->fd);
+        guest_mem_done(&vm->mem);
+}
+
+int vm_signal_msi(Vm *vm, uint64_t address, uint32_t data) {
+        assert(vm);
+
+        struct kvm_msi msi = {
+                .address_lo = (uint32_t) address,
+                .address_hi = (uint32_t) (address >> 32),
+                .data = data,
+        };
+
+        /* 0 = the guest blocked it: its own affair. */
+        return ioctl(vm->fd, KVM_SIGNAL_MSI, &msi) < 0 ? -errno : 0;
+}
+
+static int ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd, uint32_t flags) {
+        struct kvm_ioeventfd io = { .addr = gpa, .len = len, .fd = fd, .flags = flags };
+
+        return ioctl(vm->fd, KVM_IOEVENTFD, &io) < 0 ? -errno : 0;
+}
+
+int vm_add_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd) {
+        assert(vm);
+        return ioeventfd(vm, gpa, len, fd, 0);
+}
+
+int vm_remove_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd) {
+        assert(vm);
+        return ioeventfd(vm, gpa, len, fd, KVM_IOEVENTFD_FLAG_DEASSIGN);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The KVM virtual machine: its fd, its RAM as memslots, and the two ways a device reaches into it.
+ *
+ * Made once by the machine in the order that keeps KVM fast: VM, memslots, split irqchip, vCPUs,
+ * ioeventfds. Everything here may be called from any thread. */
+
+#include "vmm/error.h"
+#include "vmm/guest-mem.h"
+
+typedef struct Vm {
+        int kvm_fd;
+        int fd;
+        GuestMem mem;
+} Vm;
+
+/* kvm_fd is borrowed. On error vm is empty. */
+int vm_init(Vm *vm, int kvm_fd, uint64_t mem_bytes, ErrorText *e);
+void vm_done(Vm *vm);
+
+/* Delivers an MSI now (KVM_SIGNAL_MSI). */
+int vm_signal_msi(Vm *vm, uint64_t address, uint32_t data);
+/* Writes of any length to gpa (len 0: KVM's wildcard) signal fd without leaving the kernel. */
+int vm_add_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd);
+int vm_remove_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd);
