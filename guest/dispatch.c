@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/agent-proto.h"
+#include "guest/claim.h"
+#include "guest/dispatch.h"
+#include "guest/files.h"
+#include "guest/listing.h"
+#include "guest/process.h"
+#include "guest/remove.h"
+#include "guest/shutdown.h"
+
+static void handle_ping(Agent *a, Request *q, Reply reply) {
+        reply_ok(&reply, NULL);
+}
+
+static const struct {
+        uint16_t type;
+        bool unclaimed;         /* served before the claim too */
+        void (*handle)(Agent *a, Request *q, Reply reply);
+} handlers[] = {
+        { AGENT_CLAIM, true, handle_claim },
+        { AGENT_EXEC, false, handle_exec },
+        { AGENT_SIGNAL, false, handle_signal },
+        { AGENT_RESIZE, false, handle_resize },
+        { AGENT_LIST_PROCESSES, false, handle_list_processes },
+        { AGENT_STAT, false, handle_stat },
+        { AGENT_LIST_DIRECTORY, false, handle_list_directory },
+        { AGENT_REMOVE, false, handle_remove },
+        { AGENT_RENAME, false, handle_rename },
+        { AGENT_MKDIR, false, handle_mkdir },
+        { AGENT_SET_TIME, true, handle_set_time },
+        { AGENT_ADD_ENTROPY, true, handle_add_entropy },
+        { AGENT_POWEROFF, true, handle_poweroff },
+        { AGENT_PING, true, handle_ping },
+};
+
+void dispatch_request(Agent *a, uint16_t type, Request *q, Reply reply) {
+        for (size_t i = 0; i < ELEMENTSOF(handlers); i++) {
+                if (handlers[i].type != type)
+                        continue;
+                if (!a->claimed && !handlers[i].unclaimed)
+                        reply_error(&reply, -EAGAIN, "not claimed yet");
+                else
+                        handlers[i].handle(a, q, reply);
+                return;
+        }
+        reply_error(&reply, -EOPNOTSUPP, "request %u belongs on a stream of its own", type);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <linux/random.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/fd-util.h"
+#include "guest/disk.h"
+#include "guest/machine.h"
+
+int machine_set_time(uint64_t realtime_nsec) {
+        struct timespec ts = {
+                .tv_sec = (time_t) (realtime_nsec / NSEC_PER_SEC),
+                .tv_nsec = (long) (realtime_nsec % NSEC_PER_SEC),
+        };
+        return clock_settime(CLOCK_REALTIME, &ts) < 0 ? -errno : 0;
+}
+
+int machine_add_entropy(const void *data, size_t size) {
+        struct {
+                struct rand_pool_info info;
+                uint8_t bytes[256];
+        } pool;
+
+        if (size > sizeof(pool.bytes))
+                return -EINVAL;
+        pool.info.entropy_count = (int) size * 8;
+        pool.info.buf_size = (int) size;
+        memcpy(pool.info.buf, data, size);
+
+        _cleanup_close_ int fd = open("/dev/urandom", O_RDWR|O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+        if (ioctl(fd, RNDADDENTROPY, &pool) < 0 || ioctl(fd, RNDRESEEDCRNG) < 0)
+                return -errno;
+        explicit_bzero(&pool, sizeof(pool));
+        return 0;
+}
+
+static int write_file(const char *path, const char *text) {
+        _cleanup_close_ int fd = open(path, O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC|O_NOFOLLOW|O_NONBLOCK|O_NOCTTY, 0644);
+        if (fd < 0)
+                return -errno;
+        return write_full(fd, text, strlen(text));
+}
+
+/* An image's own file is left alone; one that the agent wrote follows the name. */
+static void write_if_ours(const char *path, bool *ours, const char *text) {
+        struct stat st;
+
+        if (!*ours && lstat(path, &st) >= 0 && (st.st_size > 0 || !S_ISREG(st.st_mode)))
+                return;
+        *ours = write_file(path, text) >= 0;
+}
+
+int machine_set_hostname(const char *name) {
+        static bool hostname_ours, hosts_ours;
+        char text[512];
+
+        if (sethostname(name, strlen(name)) < 0)
+                return -errno;
+
+        snprintf(text, sizeof(text), "%s\n", name);
+        write_if_ours("/etc/hostname", &hostname_ours, text);
+        snprintf(text, sizeof(text),
+                 "127.0.0.1 localhost\n"
+                 "127.0.1.1 %s\n"
+                 "::1 localhost ip6-localhost ip6-loopback\n", name);
+        write_if_ours("/etc/hosts", &hosts_ours, text);
+        return 0;
+}
+
+static int set_cpu_online(uint32_t cpu) {
+        _cleanup_free_ char *path = NULL, *state = NULL;
+
+        if (asprintf(&path, "/sys/devices/system/cpu/cpu%u/online", cpu) < 0)
+                return -ENOMEM;
+        int r = read_file(AT_FDCWD, path, 16, &state, NULL);
+        if (r < 0)
+                return r;
+        if (*state == '1')
+                return 0;
+
+        _cleanup_close_ int fd = open(path, O_WRONLY|O_CLOEXEC);
+        if (fd < 0)
+                return -errno;
+        return write_full(fd, "1", 1);
+}
+
+int machine_set_cpus(uint32_t n, char ret_message[static MACHINE_MESSAGE_MAX]) {
+        for (uint32_t i = 1; i < n; i++) {
+                int r = set_cpu_online(i);
+                if (r < 0) {
+                        snprintf(ret_message, MACHINE_MESSAGE_MAX, "CPU %u of %u did not come online", i, n);
+                        return r;
+                }
+        }
+        return 0;
+}
+
+int machine_grow_disk(uint64_t max_bytes) {
+        return disk_grow(max_bytes);
+}
+
+void machine_poweroff(void) {
+        disk_freeze();
+        (void) reboot(RB_POWER_OFF);
+        /* A kernel that can't: PID 1 must not return, a panic would say something else. */
+        for (;;)
+                pause();
+}

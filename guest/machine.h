@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the agent does to the machine it is PID 1 of. Tests put recorders in its place. */
+
+#include "base/macros.h"
+
+#define MACHINE_MESSAGE_MAX 160
+
+int machine_set_time(uint64_t realtime_nsec);
+/* Mixes it in with full credit and makes the generator reseed from it at once. */
+int machine_add_entropy(const void *data, size_t size);
+int machine_set_hostname(const char *name);
+/* Brings CPUs 1 to n - 1 online. */
+int machine_set_cpus(uint32_t n, char ret_message[static MACHINE_MESSAGE_MAX]);
+/* Grows the writable file system to what its disk has, at most to max_bytes. */
+int machine_grow_disk(uint64_t max_bytes);
+_noreturn_ void machine_poweroff(void);

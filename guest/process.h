@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Programs that the host started, from fork until nobody can ask about them any more.
+ *
+ * A process holds our ends of its standard streams until a stream is attached to each, so nothing
+ * that it writes is lost, and it blocks when nobody reads. After its exit the record stays for
+ * late waiters, up to PROCESSES_EXITED_MAX of them; those that were waited for go first. Every other
+ * child of PID 1 is an orphan, reaped and forgotten. */
+
+#include "guest/agent.h"
+#include "guest/list.h"
+#include "guest/request.h"
+
+#define PROCESSES_LIVE_MAX 1024U
+#define PROCESSES_EXITED_MAX 256U
+#define PROCESS_STREAMS (AGENT_STREAM_PTY + 1)
+
+typedef struct Waiter Waiter;
+
+/* A stream that waits for the exit; owned by the stream. */
+struct Waiter {
+        LIST_FIELDS(Waiter);
+        Process *process;
+        Stream *stream;
+        void (*exited)(Waiter *w);
+};
+
+struct Process {
+        LIST_FIELDS(Process);
+        Agent *agent;
+        pid_t pid;
+        uid_t uid;
+        char *name;                     /* argv[0] */
+        bool pty;
+        int fds[PROCESS_STREAMS];       /* ours, by AgentStream */
+        Stream *attached[PROCESS_STREAMS];
+        Waiter *waiters;
+
+        bool starting;                  /* no exec yet, and the request is not answered */
+        int status_fd;
+        LoopSource status_source;
+        Reply reply;
+
+        LoopSource timer;
+        bool timed_out;
+        bool exited;
+        bool waited;
+        uint32_t exit_code;
+        uint32_t exit_signal;
+};
+
+int processes_init(Agent *a);
+void processes_done(Agent *a);
+Process *process_find(Agent *a, uint32_t pid);
+
+/* Hands out the fd for one stream of the process, which stays the process's. -EINVAL when it has no
+ * such stream, -EBUSY when that is attached already, -EPIPE when it is closed. */
+int process_attach(Process *p, uint32_t which, Stream *s, int *ret_fd);
+void process_detach(Process *p, uint32_t which);
+void process_close(Process *p, uint32_t which);
+/* What a terminal's other end going away means to those who use it. */
+void process_hang_up(Process *p);
+void process_add_waiter(Process *p, Waiter *w);
+void process_remove_waiter(Waiter *w);
+
+void handle_exec(Agent *a, Request *q, Reply reply);
+void handle_signal(Agent *a, Request *q, Reply reply);
+void handle_resize(Agent *a, Request *q, Reply reply);
+void handle_list_processes(Agent *a, Request *q, Reply reply);
