@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "base/console-ring.h"
+#include "base/parse.h"
+#include "daemon/adopt.h"
+#include "daemon/audit.h"
+#include "daemon/id.h"
+#include "daemon/log.h"
+#include "daemon/sandbox-private.h"
+#include "daemon/template.h"
+#include "dbus/bus-errors.h"
+
+#define HELLO_TIMEOUT_USEC (10 * USEC_PER_SEC)
+
+/* The memory must be one that can't be cut off under a reader. */
+static bool console_valid(int fd) {
+        struct stat st;
+        int seals = fcntl(fd, F_GET_SEALS);
+
+        return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size == (off_t) sizeof(ConsoleRing);
+}
+
+static void take_console(Sandbox *s, const PacketBody *body) {
+        TlvReader reader = TLV_READER_INIT(body->data, body->size);
+        size_t i = 0;
+        Tlv t;
+
+        while (tlv_next(&reader, &t) > 0) {
+                uint32_t role;
+                if (t.tag != VMM_TAG_FD || i >= body->n_fds)
+                        continue;
+                if (tlv_get_u32(&t, &role) >= 0 && role == VMM_FD_CONSOLE && s->priv->console_fd < 0 &&
+                    console_valid(body->fds[i]))
+                        s->priv->console_fd = TAKE_FD(body->fds[i]);
+                i++;
+        }
+}
+
+static void on_hello(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
+        TlvReader reader = TLV_READER_INIT(body->data, body->size);
+        Sandbox *s = userdata;
+        uint32_t state = _VMM_STATE_MAX;
+        Tlv t;
+
+        if (error == -ECONNRESET || s->priv->exited)
+                return; /* it ended: its exit tells why */
+        while (tlv_next(&reader, &t) > 0)
+                if (t.tag == VMM_TAG_STATE)
+                        (void) tlv_get_u32(&t, &state);
+        if (error < 0 || (state != VMM_STATE_RUNNING && state != VMM_STATE_STOPPING)) {
+                log_warning("Sandbox %s: its VMM can't be taken over, ending it: %s", s->id,
+                            error < 0 ? message : "it is in the wrong state");
+                sandbox_end(s, VMM_EXIT_LOST);
+                return;
+        }
+        take_console(s, body);
+        if (state == VMM_STATE_STOPPING)
+                sandbox_set_state(s, SANDBOX_STOPPING);
+}
+
+static int connect_vmm(Sandbox *s) {
+        int r = sandbox_connect(s);
+
+        return r < 0 ? r : vmm_client_call(s->priv->vmm, VMM_OP_HELLO, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_hello, s);
+}
+
+/* The pidfd of the VMM that state.json names, if that process is still the same. */
+static int open_process(Sandbox *s) {
+        uint64_t start;
+
+        int fd = (int) syscall(SYS_pidfd_open, s->vmm_pid, 0);
+        if (fd < 0)
+                return -errno;
+        if (process_start_time(s->vmm_pid, &start) < 0 || start != s->priv->vmm_start_time) {
+                safe_close(fd);
+                return -ESRCH;
+        }
+        return fd;
+}
+
+static void use_template(Sandbox *s) {
+        TemplateStore *store = s->manager->templates;
+
+        for (size_t i = 0; store && i < store->n_templates; i++)
+                if (streq(store->templates[i]->id, s->template_id)) {
+                        s->priv->template = store->templates[i];
+                        template_use(s->priv->template);
+                        return;
+                }
+        log_warning("Sandbox %s runs from template %s, which is gone", s->id, s->template_id);
+}
+
+/* A VMM that ended while nobody looked. */
+static void report_dead(Sandbox *s) {
+        VmmExitRecord record;
+
+        if (s->state == SANDBOX_CREATING) {
+                audit_failed(s->manager->audit, s, "cubed ended while it was being created");
+                log_info("Sandbox %s was being created when cubed ended, removed", s->id);
+                return;
+        }
+        s->exit_reason = VMM_EXIT_LOST;
+        if (sandbox_read_exit_record(s->priv->dir, &record)) {
+                s->exit_reason = (VmmExitReason) record.reason;
+                s->exit_status = record.status;
+        }
+        audit_exited(s->manager->audit, s);
+        log_info("Sandbox %s ended while cubed was away: %s", s->id, vmm_exit_reason_to_string(s->exit_reason));
+}
+
+static int adopt_process(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+        Manager *m = s->manager;
+
+        p->adopted = true;
+        int r = uid_range_take(m->priv->uids, s->vmm_uid);
+        if (r == -EBUSY)
+                log_warning("Sandbox %s: another one has its uid %u", s->id, s->vmm_uid);
+        if (r < 0)
+                s->vmm_uid = 0; /* not ours to give back */
+        r = sandbox_watch_process(s);
+        if (r >= 0)
+                r = scope_adopt(m->priv->units, s->scope_name, &p->scope);
+        if (r >= 0)
+                r = manager_add_sandbox(m, s);
+        return r;
+}
+
+/* s is the manager's from here, whatever happens to it. */
+static void adopt_running(Sandbox *s) {
+        if (s->state == SANDBOX_CREATING) {
+                sandbox_failf(s, BUS_ERROR_INTERNAL, "cubed ended while sandbox %s was being created", s->id);
+                return;
+        }
+        use_template(s);
+        s->priv->was_running = true;
+        s->priv->step = STEP_RUNNING;
+        int r = connect_vmm(s);
+        if (r >= 0)
+                r = sandbox_arm_deadline(s);
+        if (r < 0) {
+                log_warning_errno(r, "Sandbox %s can't be taken over, ending it: %m", s->id);
+                sandbox_end(s, VMM_EXIT_LOST);
+                return;
+        }
+        audit_adopted(s->manager->audit, s);
+}
+
+static void adopt_one(Manager *m, const char *id, const char *dir) {
+        _cleanup_(sandbox_freep) Sandbox *s = NULL;
+
+        int r = sandbox_load(m, id, &s);
+        if (r < 0) {
+                /* Without a state there was no process yet, or it died at its gate with cubed. */
+                if (r != -ENOENT)
+                        log_warning_errno(r, "The state of sandbox %s can't be read, removing what is left: %m", id);
+                sandbox_remove_files(dir);
+                return;
+        }
+        uint32_t uid = s->vmm_uid;
+        s->priv->process.pid = s->vmm_pid;
+        s->priv->process.pid_fd = open_process(s);
+        if (s->priv->process.pid_fd < 0) {
+                report_dead(s);
+                sandbox_remove_files(dir);
+                s->vmm_uid = 0;
+                return;
+        }
+        r = adopt_process(s);
+        if (r < 0) {
+                log_error_errno(r, "Sandbox %s can't be watched, it is left alone: %m", id);
+                s->vmm_uid = 0;
+                return;
+        }
+        log_debug("Sandbox %s: found VMM %d of uid %u", id, (int) s->vmm_pid, uid);
+        adopt_running(TAKE_PTR(s));
+}
+
+int manager_adopt_sandboxes(Manager *m) {
+        _cleanup_free_ char *parent = NULL;
+        struct dirent *e;
+
+        if (asprintf(&parent, "%s/sandbox", m->config.runtime_directory) < 0)
+                return -ENOMEM;
+        DIR *d = opendir(parent);
+        if (!d)
+                return errno == ENOENT ? 0 : -errno;
+        while ((e = readdir(d))) {
+                _cleanup_free_ char *dir = NULL;
+
+                if (!sandbox_id_valid(e->d_name))
+                        continue;
+                if (asprintf(&dir, "%s/%s", parent, e->d_name) < 0) {
+                        closedir(d);
+                        return -ENOMEM;
+                }
+                adopt_one(m, e->d_name, dir);
+        }
+        closedir(d);
+        return 0;
+}
+
+typedef struct Question {
+        Manager *manager;
+        char *name;
+} Question;
+
+static void question_free(void *userdata) {
+        Question *q = userdata;
+
+        free(q->name);
+        free(q);
+}
+
+static int on_has_owner(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        Question *q = userdata;
+        int has = 1;
+
+        if (sd_bus_message_is_method_error(reply, NULL) || sd_bus_message_read(reply, "b", &has) < 0)
+                return 0;
+        if (!has)
+                manager_client_gone(q->manager, q->name);
+        return 0;
+}
+
+static int ask(Manager *m, const char *name) {
+        sd_bus_slot *slot;
+
+        Question *q = new0(Question, 1);
+        if (!q)
+                return -ENOMEM;
+        q->manager = m;
+        q->name = strdup(name);
+        int r = q->name ? sd_bus_call_method_async(m->bus, &slot, "org.freedesktop.DBus", "/org/freedesktop/DBus",
+                                                   "org.freedesktop.DBus", "NameHasOwner", on_has_owner, q, "s", name)
+                        : -ENOMEM;
+        if (r < 0) {
+                question_free(q);
+                return r;
+        }
+        (void) sd_bus_slot_set_destroy_callback(slot, question_free);
+        (void) sd_bus_slot_set_floating(slot, 1);
+        sd_bus_slot_unref(slot);
+        return 0;
+}
+
+void manager_check_bound_clients(Manager *m) {
+        for (size_t i = 0; i < m->n_sandboxes; i++) {
+                const char *client = m->sandboxes[i]->bound_client;
+                if (client && ask(m, client) < 0)
+                        log_warning("Sandbox %s: failed to ask whether its client is still there", m->sandboxes[i]->id);
+        }
+}

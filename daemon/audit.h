@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The audit trail: one structured journal entry per event, found by journalctl CUBE_SANDBOX=ID.
+ *
+ * Owned by the Manager. Entries go as datagrams to the journal's socket without ever waiting:
+ * what does not fit waits in a bounded queue, what does not fit there is counted and reported once
+ * there is room. Values from guests and clients are escaped. Environment, file contents and, but
+ * for AuditArguments=yes, arguments never get in here.
+ *
+ * Who writes what: daemon/ writes created, started, exited, device error, adopted and the
+ * templates' events; the bus front, which alone knows the actor, writes exec, stop and denied. */
+
+#include <systemd/sd-event.h>
+
+#include "daemon/sandbox.h"
+
+/* As 128-bit ids in units/cubed.catalog. */
+#define AUDIT_ID_CREATED "43405ff49dfc44bf8419e5f061a0159e"
+#define AUDIT_ID_STARTED "940a0418f62e4bdb96742f6327ddd1ec"
+#define AUDIT_ID_EXEC "2b6031bae9394559bc0ac24487557fcc"
+#define AUDIT_ID_STOP "22e929a171d64412ac2a42f9eb51a45e"
+#define AUDIT_ID_EXITED "0046e80bdbc1421e8d70b5581d04c3c5"
+#define AUDIT_ID_DEVICE "98825363a44641c983f079ea4a2ed4eb"
+#define AUDIT_ID_DENIED "21063cc8e33e4d6182a432b1d609c8ba"
+#define AUDIT_ID_ADOPTED "d2b94d144ccf40d68332a6024d48a242"
+#define AUDIT_ID_TEMPLATE_BUILT "77ce214782aa402d91cb1ec53b2c6a9a"
+#define AUDIT_ID_TEMPLATE_REMOVED "7079e97f6cd2487db8a7d8ebceb8c3e4"
+#define AUDIT_ID_LOST "9287f95a5ef340e7be78b1066bb5f1a5"
+#define AUDIT_ID_FAILED "f53131af51794eb99bc6d039a557a5ea"
+
+#define AUDIT_UID_NONE ((uid_t) -1)
+
+typedef struct Audit Audit;
+
+/* event may be NULL: then nothing is queued and what does not fit at once is lost (tests). */
+int audit_new(sd_event *event, const char *socket_path, bool arguments, Audit **ret);
+Audit *audit_free(Audit *a);
+void audit_set_arguments(Audit *a, bool on);
+/* Entries that never got out. */
+uint64_t audit_lost(const Audit *a);
+
+void audit_created(Audit *a, const Sandbox *s);
+void audit_started(Audit *a, const Sandbox *s);
+/* A create that came to nothing: why, in words. */
+void audit_failed(Audit *a, const Sandbox *s, const char *why);
+void audit_exited(Audit *a, const Sandbox *s);
+void audit_device(Audit *a, const Sandbox *s, const char *device, const char *message);
+void audit_adopted(Audit *a, const Sandbox *s);
+void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid);
+/* how: "stop" or "kill" */
+void audit_stop(Audit *a, const Sandbox *s, uid_t actor, const char *how);
+/* action: a polkit action or a method's name; object: id or name of what was reached for, or NULL */
+void audit_denied(Audit *a, uid_t actor, const char *action, const char *object);
+void audit_template_built(Audit *a, uid_t actor, const char *name, const char *id);
+void audit_template_removed(Audit *a, uid_t actor, const char *name, const char *id);

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Template builds as jobs, and their removal: the manager's wrapping around daemon/template-build.h. */
+
+#include <stdio.h>
+
+#include "daemon/audit.h"
+#include "daemon/job.h"
+#include "daemon/log.h"
+#include "daemon/manager-private.h"
+#include "daemon/template-build.h"
+#include "dbus/bus-errors.h"
+
+#define BUILDS_MAX 4U
+
+/* One build under way; its own and its job's owner until done. */
+typedef struct BuildJob {
+        Manager *manager;
+        Job *job;
+        TemplateBuild *build;
+        struct BuildJob *next;
+} BuildJob;
+
+static BuildJob *build_jobs;
+
+static void build_job_free(BuildJob *b) {
+        for (BuildJob **i = &build_jobs; *i; i = &(*i)->next)
+                if (*i == b) {
+                        *i = b->next;
+                        break;
+                }
+        template_build_free(b->build);
+        free(b);
+}
+
+static void on_progress(TemplateBuild *build, const char *step, unsigned percent, void *userdata) {
+        BuildJob *b = userdata;
+
+        /* The first step is told before there is a job to tell it. */
+        if (b->job)
+                job_set_step(b->job, step, percent);
+}
+
+static void on_log(TemplateBuild *build, const char *text, size_t size, void *userdata) {
+        BuildJob *b = userdata;
+
+        if (b->job)
+                job_log(b->job, text, size);
+}
+
+static void fail_job(Job *j, int r, const char *message) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        const char *name = r == -ENOSPC || r == -EDQUOT || r == -ENOMEM ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_TEMPLATE_INVALID;
+
+        (void) sd_bus_error_setf(&e, name, "Template %s could not be built: %s", j->subject,
+                                 isempty(message) ? strerror(-r) : message);
+        job_fail(j, &e);
+}
+
+/* Who carried the name before does so no longer. */
+static void tell_renamed(Manager *m, const Template *built) {
+        for (size_t i = 0; m->hooks && m->hooks->template_changed && i < m->templates->n_templates; i++) {
+                Template *t = m->templates->templates[i];
+                if (t != built && t->owner_uid == built->owner_uid && streq(t->name, built->name) && streq(t->tag, built->tag))
+                        m->hooks->template_changed(m, t);
+        }
+}
+
+static void on_done(TemplateBuild *build, int r, const char *message, Template *t, void *userdata) {
+        BuildJob *b = userdata;
+        Manager *m = b->manager;
+        Job *j = b->job;
+
+        if (r == -ECANCELED)
+                job_canceled(j);
+        else if (r < 0)
+                fail_job(j, r, message);
+        else {
+                audit_template_built(m->audit, j->owner_uid, j->subject, t->id);
+                if (m->hooks && m->hooks->template_added)
+                        m->hooks->template_added(m, t);
+                tell_renamed(m, t);
+                job_done(j, t->id);
+        }
+        build_job_free(b);
+}
+
+static void on_cancel(Job *j, void *userdata) {
+        BuildJob *b = userdata;
+
+        template_build_cancel(b->build);
+}
+
+static size_t count_builds(const Manager *m) {
+        size_t n = 0;
+
+        for (size_t i = 0; i < m->n_jobs; i++)
+                n += m->jobs[i]->state == JOB_RUNNING;
+        return n;
+}
+
+static const TemplateBuildCallbacks callbacks = {
+        .progress = on_progress,
+        .log = on_log,
+        .done = on_done,
+};
+
+static int start_build(BuildJob *b, const TemplateBuildParams *params, sd_bus_error *error) {
+        _cleanup_free_ char *message = NULL;
+        TemplateBuildParams p = *params;
+
+        if (p.kernel_fd < 0 && !p.kernel_path)
+                p.kernel_path = b->manager->config.kernel_path;
+        int r = template_build_start(b->manager->event, b->manager->templates, &p, &callbacks, b, &b->build, &message);
+        if (r < 0 && message)
+                return sd_bus_error_set(error, r == -EINVAL ? BUS_ERROR_INVALID_ARGUMENT : BUS_ERROR_TEMPLATE_INVALID, message);
+        return r < 0 ? sd_bus_error_set_errno(error, r) : 0;
+}
+
+int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **ret, sd_bus_error *error) {
+        char subject[160];
+
+        if (count_builds(m) >= BUILDS_MAX)
+                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%u templates are being built already; wait for one to end", BUILDS_MAX);
+        BuildJob *b = new0(BuildJob, 1);
+        if (!b)
+                return sd_bus_error_set_errno(error, ENOMEM);
+        b->manager = m;
+
+        (void) snprintf(subject, sizeof(subject), "%s:%s", params->name, params->tag ? params->tag : TEMPLATE_TAG_DEFAULT);
+        int r = start_build(b, params, error);
+        if (r >= 0) {
+                r = job_new(m, "build-template", subject, params->owner_uid, on_cancel, b, &b->job);
+                if (r < 0)
+                        (void) sd_bus_error_set_errno(error, r);
+        }
+        if (r < 0) {
+                build_job_free(b);
+                return r;
+        }
+        b->next = build_jobs;
+        build_jobs = b;
+        *ret = b->job;
+        return 0;
+}
+
+void manager_end_builds(Manager *m) {
+        while (build_jobs)
+                build_job_free(build_jobs);
+}
+
+typedef struct Removal {
+        Manager *manager;
+        TemplateRemoveDone done;
+        void *userdata;
+} Removal;
+
+static void on_removed(TemplateStore *store, const char *id, int r, const char *message, void *userdata) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        _cleanup_free_ Removal *q = userdata;
+
+        if (r < 0) {
+                (void) sd_bus_error_setf(&e, BUS_ERROR_INTERNAL, "Files of template %s could not be removed: %s", id,
+                                         isempty(message) ? strerror(-r) : message);
+                log_warning("%s", e.message);
+        }
+        if (q->done)
+                q->done(q->manager, r < 0 ? &e : NULL, q->userdata);
+}
+
+/* Who uses it, as far as the actor may know. */
+static int fail_in_use(const Manager *m, const Template *t, uid_t actor, sd_bus_error *error) {
+        char ids[256] = "";
+        size_t n = 0, named = 0;
+
+        for (size_t i = 0; i < m->n_sandboxes; i++) {
+                const Sandbox *s = m->sandboxes[i];
+                if (!s->template_id || !streq(s->template_id, t->id) || (actor != 0 && actor != s->owner_uid) ||
+                    n + strlen(s->id) + 3 > sizeof(ids))
+                        continue;
+                n += (size_t) snprintf(ids + n, sizeof(ids) - n, "%s%s", named++ > 0 ? ", " : "", s->id);
+        }
+        return sd_bus_error_setf(error, BUS_ERROR_TEMPLATE_IN_USE,
+                                 "Template %s:%s (%s) is in use by %u sandbox%s%s%s%s; end them first", t->name, t->tag, t->id,
+                                 t->n_users, t->n_users == 1 ? "" : "es", named > 0 ? ": " : "", ids,
+                                 named > 0 && named < t->n_users ? " ..." : "");
+}
+
+int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
+                            sd_bus_error *error) {
+        char name[160];
+
+        if (t->n_users > 0)
+                return fail_in_use(m, t, actor, error);
+        _cleanup_free_ Removal *q = new0(Removal, 1);
+        if (!q)
+                return sd_bus_error_set_errno(error, ENOMEM);
+        *q = (Removal) { m, done, userdata };
+
+        /* It is still whole while that is told; then it leaves the store. */
+        (void) snprintf(name, sizeof(name), "%s:%s", t->name, t->tag);
+        _cleanup_free_ char *id = strdup(t->id);
+        if (!id)
+                return sd_bus_error_set_errno(error, ENOMEM);
+        if (m->hooks && m->hooks->template_removed)
+                m->hooks->template_removed(m, t);
+        int r = template_store_remove(m->event, t, on_removed, q);
+        if (r < 0) {
+                if (m->hooks && m->hooks->template_added)
+                        m->hooks->template_added(m, t);
+                return sd_bus_error_set_errnof(error, -r, "Template %s can't be removed: %s", name, strerror(-r));
+        }
+        (void) TAKE_PTR(q);
+        audit_template_removed(m->audit, actor, name, id);
+        return 0;
+}

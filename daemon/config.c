@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+
+#include "base/fd-util.h"
+#include "base/parse.h"
+#include "daemon/config.h"
+
+#define CONFIG_FILE_MAX (256U * 1024U)
+
+typedef enum ConfigType {
+        TYPE_NAME,       /* template, NAME[:TAG] */
+        TYPE_PATH,       /* absolute; empty resets */
+        TYPE_TEXT,       /* empty resets */
+        TYPE_SIZE,
+        TYPE_USEC,
+        TYPE_CPUS,
+        TYPE_COUNT,      /* or "infinity" */
+        TYPE_BOOL,
+        TYPE_SWITCH,     /* yes, no, auto */
+        TYPE_UID_RANGE,
+} ConfigType;
+
+/* The keys, as cubed.conf(5) lists them. A minimum of 0 allows 0. */
+typedef struct ConfigKey {
+        const char *section;
+        const char *name;
+        ConfigType type;
+        size_t offset;
+        const char *value;     /* default, as text */
+        uint64_t min;
+} ConfigKey;
+
+#define KEY(s, n, t, field, v, m) { (s), (n), (t), offsetof(Config, field), (v), (m) }
+
+static const ConfigKey keys[] = {
+        KEY("Sandbox", "DefaultTemplate", TYPE_NAME, default_template, "python", 0),
+        KEY("Sandbox", "DefaultMemory", TYPE_SIZE, default_mem_bytes, "512M", MIB(64)),
+        KEY("Sandbox", "DefaultCPUs", TYPE_CPUS, default_cpus, "1", 1),
+        KEY("Sandbox", "DefaultDisk", TYPE_SIZE, default_disk_bytes, "4G", MIB(16)),
+        KEY("Sandbox", "DefaultTimeout", TYPE_USEC, default_timeout_usec, "5min", USEC_PER_SEC),
+        KEY("Sandbox", "BootTimeout", TYPE_USEC, boot_timeout_usec, "60s", USEC_PER_SEC),
+        KEY("Sandbox", "StopTimeout", TYPE_USEC, stop_timeout_usec, "10s", USEC_PER_SEC),
+        KEY("Limits", "MaxSandboxes", TYPE_COUNT, max_sandboxes, "1000", 0),
+        KEY("Limits", "MaxSandboxesPerUser", TYPE_COUNT, max_sandboxes_per_user, "100", 0),
+        KEY("Limits", "MaxMemoryPerSandbox", TYPE_SIZE, max_mem_bytes, "0", 0),
+        KEY("Limits", "UIDRange", TYPE_UID_RANGE, uid_base, "0x70000000/65536", 0),
+        KEY("Guest", "KernelPath", TYPE_PATH, kernel_path, "", 0),
+        KEY("Guest", "KernelCommandLine", TYPE_TEXT, kernel_command_line, "", 0),
+        KEY("Guest", "CpuidHideXsave", TYPE_SWITCH, cpuid_hide_xsave, "auto", 0),
+        KEY("Manager", "AuditArguments", TYPE_BOOL, audit_arguments, "no", 0),
+        KEY("Manager", "StateDirectory", TYPE_PATH, state_directory, "/var/lib/cubed", 0),
+        KEY("Manager", "RuntimeDirectory", TYPE_PATH, runtime_directory, "/run/cubed", 0),
+};
+
+static void *key_field(Config *c, const ConfigKey *k) {
+        return (uint8_t *) c + k->offset;
+}
+
+static int set_string(char **field, const char *value) {
+        char *s = NULL;
+
+        if (*value) {
+                s = strdup(value);
+                if (!s)
+                        return -ENOMEM;
+        }
+        free(*field);
+        *field = s;
+        return 0;
+}
+
+static int set_template(char **field, const char *value) {
+        char name[129];
+        const char *colon = strchr(value, ':');
+        size_t n = colon ? (size_t) (colon - value) : strlen(value);
+
+        if (n >= sizeof(name))
+                return -EINVAL;
+        memcpy(name, value, n);
+        name[n] = 0;
+        if (!template_name_valid(name) || (colon && !template_name_valid(colon + 1)))
+                return -EINVAL;
+        return set_string(field, value);
+}
+
+static int set_path(char **field, const char *value) {
+        if (*value && (value[0] != '/' || strlen(value) >= PATH_MAX))
+                return -EINVAL;
+        return set_string(field, value);
+}
+
+static int set_uid_range(uint32_t *base, uint32_t *count, const char *value) {
+        char *end;
+
+        if (*value < '0' || *value > '9')
+                return -EINVAL;
+        errno = 0;
+        unsigned long long b = strtoull(value, &end, 0);
+        if (errno || *end != '/' || end[1] < '0' || end[1] > '9')
+                return -EINVAL;
+        unsigned long long n = strtoull(end + 1, &end, 0);
+        /* Never a system's or a person's uid, and never (uid_t) -1. */
+        if (errno || *end || b < 65536 || n < 1 || n > MIB(16) || b + n > INT32_MAX + 1ULL)
+                return -ERANGE;
+
+        *base = (uint32_t) b;
+        *count = (uint32_t) n;
+        return 0;
+}
+
+static int set_u64(uint64_t *field, uint64_t value, uint64_t min) {
+        if (value < min)
+                return -ERANGE;
+        *field = value;
+        return 0;
+}
+
+static int set_number(Config *c, const ConfigKey *k, const char *value) {
+        uint64_t v;
+        uint32_t n;
+        int r;
+
+        switch (k->type) {
+        case TYPE_SIZE:
+                r = parse_size(value, &v);
+                return r < 0 ? r : set_u64(key_field(c, k), v, k->min);
+        case TYPE_USEC:
+                r = parse_usec(value, &v);
+                return r < 0 ? r : set_u64(key_field(c, k), v, k->min);
+        case TYPE_CPUS:
+                r = parse_u32(value, &n);
+                if (r >= 0 && (n < 1 || n > 16))
+                        r = -ERANGE;
+                break;
+        default:
+                n = CONFIG_UNLIMITED;
+                r = streq(value, "infinity") ? 0 : parse_u32(value, &n);
+                break;
+        }
+        if (r < 0)
+                return r;
+        *(uint32_t *) key_field(c, k) = n;
+        return 0;
+}
+
+static int key_set(Config *c, const ConfigKey *k, const char *value) {
+        int r;
+
+        switch (k->type) {
+        case TYPE_NAME:
+                return set_template(key_field(c, k), value);
+        case TYPE_PATH:
+                return set_path(key_field(c, k), value);
+        case TYPE_TEXT:
+                return set_string(key_field(c, k), value);
+        case TYPE_UID_RANGE:
+                return set_uid_range(&c->uid_base, &c->uid_count, value);
+        case TYPE_BOOL:
+                r = parse_bool(value);
+                if (r >= 0)
+                        *(bool *) key_field(c, k) = r;
+                return r;
+        case TYPE_SWITCH:
+                r = streq(value, "auto") ? (int) CONFIG_AUTO : parse_bool(value);
+                if (r >= 0)
+                        *(ConfigSwitch *) key_field(c, k) = (ConfigSwitch) r;
+                return r;
+        default:
+                return set_number(c, k, value);
+        }
+}
+
+int config_init(Config *c) {
+        assert(c);
+
+        *c = (Config) {};
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++) {
+                int r = key_set(c, keys + i, keys[i].value);
+                if (r < 0) {
+                        config_done(c);
+                        return r;
+                }
+        }
+        return 0;
+}
+
+static bool key_is_string(const ConfigKey *k) {
+        return k->type == TYPE_NAME || k->type == TYPE_PATH || k->type == TYPE_TEXT;
+}
+
+void config_done(Config *c) {
+        assert(c);
+
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++)
+                if (key_is_string(keys + i))
+                        free(*(char **) key_field(c, keys + i));
+        *c = (Config) {};
+}
+
+int config_copy(const Config *c, Config *ret) {
+        Config copy = *c;
+        int r = 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++) {
+                if (!key_is_string(keys + i))
+                        continue;
+
+                char **field = key_field(&copy, keys + i);
+                *field = *field ? strdup(*field) : NULL;
+                if (!*field && *(char **) key_field((Config *) c, keys + i))
+                        r = -ENOMEM;
+        }
+        if (r < 0) {
+                config_done(&copy);
+                return r;
+        }
+        *ret = copy;
+        return 0;
+}
+
+/* Where in which file: what a warning needs. */
+typedef struct Place {
+        const char *path;
+        unsigned line;
+        ConfigWarn warn;
+        void *userdata;
+} Place;
+
+static void _printf_(2, 3) place_warn(const Place *p, const char *format, ...) {
+        char message[512];
+        va_list ap;
+
+        if (!p->warn)
+                return;
+        va_start(ap, format);
+        (void) vsnprintf(message, sizeof(message), format, ap);
+        va_end(ap);
+        p->warn(p->userdata, p->path, p->line, message);
+}
+
+static bool section_known(const char *section) {
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++)
+                if (streq(keys[i].section, section))
+                        return true;
+        return false;
+}
+
+static int assign(Config *c, const Place *p, const char *section, const char *name, const char *value) {
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++) {
+                const ConfigKey *k = keys + i;
+                if (!streq(k->name, name))
+                        continue;
+
+                if (!streq(k->section, section)) {
+                        place_warn(p, "%s= belongs into section [%s], ignored here", name, k->section);
+                        return 0;
+                }
+
+                /* Nothing behind the sign means: as if the key were not there. */
+                int r = key_set(c, k, *value ? value : k->value);
+                if (r == -ENOMEM)
+                        return r;
+                if (r < 0)
+                        place_warn(p, "Bad value %s=%.100s (%s), keeping what was set before", name, value,
+                                   r == -ERANGE ? "out of range" : "not understood");
+                return 0;
+        }
+
+        place_warn(p, "Unknown key %.100s= in section [%s], ignored", name, section);
+        return 0;
+}
+
+static char *strip(char *s) {
+        while (*s == ' ' || *s == '\t' || *s == '\r')
+                s++;
+        size_t n = strlen(s);
+        while (n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t' || s[n - 1] == '\r'))
+                s[--n] = 0;
+        return s;
+}
+
+/* section: the caller's 64 bytes, "" while there was no header, "?" under an unknown one. */
+static int parse_line(Config *c, const Place *p, char *section, char *line) {
+        line = strip(line);
+        if (!*line || *line == '#' || *line == ';')
+                return 0;
+
+        if (*line == '[') {
+                char *end = strchr(line, ']');
+                if (!end || end[1]) {
+                        place_warn(p, "Not a section header: %.100s", line);
+                        memcpy(section, "?", 2);
+                        return 0;
+                }
+                *end = 0;
+                if (strlen(line + 1) < 64 && section_known(line + 1))
+                        memcpy(section, line + 1, strlen(line + 1) + 1);
+                else {
+                        place_warn(p, "Unknown section [%.100s], ignored", line + 1);
+                        memcpy(section, "?", 2);
+                }
+                return 0;
+        }
+
+        char *sign = strchr(line, '=');
+        if (!sign || sign == line) {
+                place_warn(p, "Neither Key=Value nor a section header: %.100s", line);
+                return 0;
+        }
+        if (streq(section, "?"))
+                return 0;
+        *sign = 0;
+        if (!*section) {
+                place_warn(p, "%.100s= stands before any section header, ignored", strip(line));
+                return 0;
+        }
+        return assign(c, p, section, strip(line), strip(sign + 1));
+}
+
+int config_load_file(Config *c, const char *path, ConfigWarn warn, void *userdata) {
+        _cleanup_free_ char *text = NULL;
+        Place place = { .path = path, .warn = warn, .userdata = userdata };
+        char section[64] = "";
+        size_t size;
+
+        int r = read_file(AT_FDCWD, path, CONFIG_FILE_MAX, &text, &size);
+        if (r < 0)
+                return r;
+        if (memchr(text, 0, size)) {
+                place_warn(&place, "The file holds NUL bytes, ignored");
+                return 0;
+        }
+
+        for (char *line = text, *next; line; line = next) {
+                next = strchr(line, '\n');
+                if (next)
+                        *next++ = 0;
+                place.line++;
+                r = parse_line(c, &place, section, line);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+static int load_reported(Config *c, const char *path, ConfigWarn warn, void *userdata) {
+        int r = config_load_file(c, path, warn, userdata);
+
+        if (r < 0 && r != -ENOENT && r != -ENOMEM) {
+                Place p = { .path = path, .warn = warn, .userdata = userdata };
+                place_warn(&p, "Can't read it: %s", strerror(-r));
+                r = 0;
+        }
+        return r;
+}
+
+/* Drop-ins of both places: by name, one of etc in front of its namesake. */
+#define DROPINS_MAX 256U
+typedef struct DropIns {
+        char *name[DROPINS_MAX];
+        const char *dir[DROPINS_MAX];
+        size_t n;
+} DropIns;
+
+static void dropins_done(DropIns *d) {
+        for (size_t i = 0; i < d->n; i++)
+                free(d->name[i]);
+}
+
+static bool dropins_have(const DropIns *d, const char *name) {
+        for (size_t i = 0; i < d->n; i++)
+                if (streq(d->name[i], name))
+                        return true;
+        return false;
+}
+
+static int dropins_insert(DropIns *d, const char *dir, const char *name) {
+        char *copy = strdup(name);
+        if (!copy)
+                return -ENOMEM;
+
+        size_t i = d->n++;
+        for (; i > 0 && strcmp(d->name[i - 1], name) > 0; i--) {
+                d->name[i] = d->name[i - 1];
+                d->dir[i] = d->dir[i - 1];
+        }
+        d->name[i] = copy;
+        d->dir[i] = dir;
+        return 0;
+}
+
+static int dropins_add(DropIns *d, const char *dir) {
+        DIR *stream = opendir(dir);
+        struct dirent *e;
+        int r = 0;
+
+        if (!stream)
+                return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+        while (r >= 0 && d->n < DROPINS_MAX && (e = readdir(stream))) {
+                size_t n = strlen(e->d_name);
+                if (e->d_name[0] == '.' || n < 6 || !streq(e->d_name + n - 5, ".conf"))
+                        continue;
+                if (!dropins_have(d, e->d_name))
+                        r = dropins_insert(d, dir, e->d_name);
+        }
+        closedir(stream);
+        return r;
+}
+
+int config_load(Config *c, const char *root, ConfigWarn warn, void *userdata) {
+        static const char *const places[] = { "/etc/cubed", "/usr/lib/cubed" };
+        _cleanup_(dropins_done) DropIns d = {};
+        char dirs[ELEMENTSOF(places)][PATH_MAX], path[PATH_MAX + 256];
+        bool main_file = false;
+        int r;
+
+        for (size_t i = 0; i < ELEMENTSOF(places); i++) {
+                (void) snprintf(path, sizeof(path), "%s%s/cubed.conf", root, places[i]);
+                r = main_file ? 0 : load_reported(c, path, warn, userdata);
+                if (r < 0 && r != -ENOENT)
+                        return r;
+                main_file = r == 0;
+
+                int n = snprintf(dirs[i], sizeof(dirs[i]), "%s%s/cubed.conf.d", root, places[i]);
+                if (n < 0 || (size_t) n >= sizeof(dirs[i]))
+                        return -ENAMETOOLONG;
+                r = dropins_add(&d, dirs[i]);
+                if (r < 0)
+                        return r;
+        }
+
+        for (size_t i = 0; i < d.n; i++) {
+                (void) snprintf(path, sizeof(path), "%s/%s", d.dir[i], d.name[i]);
+                r = load_reported(c, path, warn, userdata);
+                if (r < 0 && r != -ENOENT)
+                        return r;
+        }
+        return 0;
+}
+
+static void dump_usec(FILE *f, uint64_t usec) {
+        if (usec == UINT64_MAX)
+                fputs("infinity", f);
+        else if (usec % USEC_PER_SEC == 0)
+                fprintf(f, "%llu", (unsigned long long) (usec / USEC_PER_SEC));
+        else
+                fprintf(f, "%lluus", (unsigned long long) usec);
+}
+
+static void dump_value(Config *c, const ConfigKey *k, FILE *f) {
+        static const char *const switches[] = { "no", "yes", "auto" };
+        void *field = key_field(c, k);
+
+        switch (k->type) {
+        case TYPE_NAME:
+        case TYPE_PATH:
+        case TYPE_TEXT:
+                fputs(strempty(*(char **) field), f);
+                break;
+        case TYPE_SIZE:
+                fprintf(f, "%llu", (unsigned long long) *(uint64_t *) field);
+                break;
+        case TYPE_USEC:
+                dump_usec(f, *(uint64_t *) field);
+                break;
+        case TYPE_UID_RANGE:
+                fprintf(f, "0x%x/%u", c->uid_base, c->uid_count);
+                break;
+        case TYPE_BOOL:
+                fputs(switches[*(bool *) field], f);
+                break;
+        case TYPE_SWITCH:
+                fputs(switches[*(ConfigSwitch *) field], f);
+                break;
+        default:
+                if (*(uint32_t *) field == CONFIG_UNLIMITED)
+                        fputs("infinity", f);
+                else
+                        fprintf(f, "%u", *(uint32_t *) field);
+        }
+}
+
+void config_dump(const Config *c, FILE *f) {
+        const char *section = NULL;
+
+        for (size_t i = 0; i < ELEMENTSOF(keys); i++) {
+                if (!section || !streq(section, keys[i].section)) {
+                        fprintf(f, "%s[%s]\n", section ? "\n" : "", keys[i].section);
+                        section = keys[i].section;
+                }
+                fprintf(f, "%s=", keys[i].name);
+                dump_value((Config *) c, keys + i, f);
+                fputc('\n', f);
+        }
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What an admin sets: /etc/cubed/cubed.conf and its drop-ins, with a default for every key.
+ *
+ * A Config is a plain value: config_init() fills in the defaults, config_load() reads files over
+ * them, config_done() releases the strings. A mistake in a file never stops cubed: it is warned
+ * about with file and line, and the value from before stays. cubed.conf(5) lists the same keys as
+ * the table in config.c; test-config checks that. */
+
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "base/macros.h"
+
+#define CONFIG_UNLIMITED UINT32_MAX
+
+typedef enum ConfigSwitch {
+        CONFIG_NO,
+        CONFIG_YES,
+        CONFIG_AUTO,
+} ConfigSwitch;
+
+typedef struct Config {
+        /* [Sandbox] */
+        char *default_template;            /* DefaultTemplate=python */
+        uint64_t default_mem_bytes;        /* DefaultMemory=512M */
+        uint32_t default_cpus;             /* DefaultCPUs=1 */
+        uint64_t default_disk_bytes;       /* DefaultDisk=4G */
+        uint64_t default_timeout_usec;     /* DefaultTimeout=5min; UINT64_MAX = none */
+        uint64_t boot_timeout_usec;        /* BootTimeout=60s */
+        uint64_t stop_timeout_usec;        /* StopTimeout=10s */
+
+        /* [Limits] */
+        uint32_t max_sandboxes;            /* MaxSandboxes=1000; CONFIG_UNLIMITED */
+        uint32_t max_sandboxes_per_user;   /* MaxSandboxesPerUser=100 */
+        uint64_t max_mem_bytes;            /* MaxMemoryPerSandbox=; 0 = the host's RAM */
+        uint32_t uid_base, uid_count;      /* UIDRange=0x70000000/65536 */
+
+        /* [Guest] */
+        char *kernel_path;                 /* KernelPath=; NULL = the newest installed on the host */
+        char *kernel_command_line;         /* KernelCommandLine=; added behind ours; may be NULL */
+        ConfigSwitch cpuid_hide_xsave;     /* CpuidHideXsave=auto */
+
+        /* [Manager] */
+        bool audit_arguments;              /* AuditArguments=no */
+        char *state_directory;             /* StateDirectory=/var/lib/cubed */
+        char *runtime_directory;           /* RuntimeDirectory=/run/cubed */
+} Config;
+
+/* -ENOMEM. */
+int config_init(Config *c);
+void config_done(Config *c);
+int config_copy(const Config *c, Config *ret);
+
+/* Says what is wrong in a file; line 0 concerns the whole file. */
+typedef void (*ConfigWarn)(void *userdata, const char *path, unsigned line, const char *message);
+
+/* root is "" or a prefix for tests. Reads usr/lib/cubed/cubed.conf, or etc/cubed/cubed.conf in
+ * its place where that exists, then *.conf in cubed.conf.d of both, sorted by name; a drop-in in etc
+ * hides the one of the same name in usr/lib. */
+int config_load(Config *c, const char *root, ConfigWarn warn, void *userdata);
+/* One file. -errno when it can't be read. */
+int config_load_file(Config *c, const char *path, ConfigWarn warn, void *userdata);
+/* All keys with their present values, as a file that can be read again. */
+void config_dump(const Config *c, FILE *f);

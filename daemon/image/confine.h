@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What cube-image takes away from itself before it reads a byte: capabilities, privileges to come,
+ * resources, and all system calls but those of its verb. */
+
+#include "daemon/image/fault.h"
+
+typedef enum ConfineLevel {
+        CONFINE_STREAMS, /* the descriptors it has */
+        CONFINE_TREE,    /* and reading below directories */
+        CONFINE_STORE,   /* and changing the store */
+} ConfineLevel;
+
+/* keep_dac: root may go on reading what belongs to others (CAP_DAC_READ_SEARCH). */
+int confine(ConfineLevel level, bool keep_dac, Fault *fault);

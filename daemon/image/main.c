@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* cube-image: what cubed does not do itself, because it means reading hostile files or waiting for
+ * the disk. Started by cubed with everything it needs as a descriptor:
+ *
+ *      kernel                        stdin a kernel, stdout the vmlinux, 3 its KernelInfo
+ *      initramfs [--no-modules]      stdin the agent, stdout the archive, 4 /lib/modules/RELEASE
+ *      probe                         stdin a root file system, 3 what it is
+ *      rootfs MAX                    stdin a tar or directory, stdout a clean tar
+ *      copy MAX                      stdin an image, stdout the same
+ *      commit BUILD ID UID NAME:TAG  stdin the description, 3 the store
+ *      remove ENTRY...               3 the store
+ *
+ * Exit status 0, or 1 and one line on stderr. */
+
+#include <locale.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/fd-util.h"
+#include "base/parse.h"
+#include "daemon/image/confine.h"
+#include "daemon/image/initramfs.h"
+#include "daemon/image/kernel-image.h"
+#include "daemon/image/rootfs.h"
+#include "daemon/image/slurp.h"
+#include "daemon/image/store.h"
+#include "daemon/json-strict.h"
+#include "daemon/template-files.h"
+
+#define REPORT_FD 3
+#define STORE_FD 3
+#define MODULES_FD 4
+#define DESCRIPTION_MAX KIB(64)
+
+typedef struct Verb {
+        const char *name;
+        int min_args, max_args;
+        ConfineLevel level;
+        int (*run)(char **args, int n_args, Fault *fault);
+} Verb;
+
+static int report(json_object *o, Fault *fault) {
+        const char *text;
+        size_t size;
+        int r;
+
+        if (!o)
+                return -ENOMEM;
+        text = json_object_to_json_string_length(o, JSON_C_TO_STRING_PLAIN, &size);
+        r = text ? write_full(REPORT_FD, text, size) : -ENOMEM;
+        return r < 0 ? fault_set(fault, r, "writing the report to descriptor %d: %s", REPORT_FD, strerror(-r)) : 0;
+}
+
+static int verb_kernel(char **args, int n_args, Fault *fault) {
+        _cleanup_(kernel_image_done) KernelImage k = {};
+        _cleanup_free_ uint8_t *data = NULL;
+        _cleanup_json_ json_object *o = NULL;
+        size_t size;
+        int r;
+
+        r = slurp(STDIN_FILENO, KERNEL_FILE_MAX, &data, &size);
+        if (r < 0)
+                return fault_set(fault, r, "reading the kernel: %s", strerror(-r));
+        r = kernel_image_load(data, size, &k, fault);
+        if (r < 0)
+                return r;
+        r = write_full(STDOUT_FILENO, k.elf, k.elf_size);
+        if (r < 0)
+                return fault_set(fault, r, "writing the kernel: %s", strerror(-r));
+        o = kernel_info_to_json(&k.info);
+        return report(o, fault);
+}
+
+static int verb_initramfs(char **args, int n_args, Fault *fault) {
+        int modules_fd = MODULES_FD;
+
+        if (n_args > 0) {
+                if (!streq(args[0], "--no-modules"))
+                        return fault_set(fault, -EINVAL, "unknown option %s", args[0]);
+                modules_fd = -EBADF;
+        }
+        return initramfs_write(STDIN_FILENO, modules_fd, STDOUT_FILENO, fault);
+}
+
+static int verb_probe(char **args, int n_args, Fault *fault) {
+        _cleanup_json_ json_object *o = json_object_new_object();
+        RootfsType type;
+        uint64_t bytes;
+        int r;
+
+        if (!o)
+                return -ENOMEM;
+        r = rootfs_probe(STDIN_FILENO, &type, &bytes, fault);
+        if (r >= 0)
+                r = json_add_string(o, "type", rootfs_type_to_string(type));
+        if (r >= 0)
+                r = json_add_u64(o, "bytes", bytes);
+        return r < 0 ? r : report(o, fault);
+}
+
+static int parse_max(const char *s, uint64_t *ret, Fault *fault) {
+        int r = parse_u64(s, ret);
+        return r < 0 ? fault_set(fault, r, "%s is no number of bytes", s) : 0;
+}
+
+static int verb_rootfs(char **args, int n_args, Fault *fault) {
+        uid_t uid = getuid();
+        struct stat st;
+        uint64_t max;
+        int r;
+
+        r = parse_max(args[0], &max, fault);
+        if (r < 0)
+                return r;
+        if (fstat(STDIN_FILENO, &st) < 0)
+                return -errno;
+        if (!S_ISDIR(st.st_mode))
+                return rootfs_tar_to_tar(STDIN_FILENO, STDOUT_FILENO, max, fault);
+        /* An ordinary user can't give files away, yet means them to be root's in the guest. */
+        return rootfs_directory_to_tar(STDIN_FILENO, STDOUT_FILENO, max, uid != 0 ? &uid : NULL, fault);
+}
+
+static int verb_copy(char **args, int n_args, Fault *fault) {
+        uint64_t max;
+        int r = parse_max(args[0], &max, fault);
+
+        return r < 0 ? r : rootfs_copy_image(STDIN_FILENO, STDOUT_FILENO, max, fault);
+}
+
+static int verb_commit(char **args, int n_args, Fault *fault) {
+        _cleanup_json_ json_object *description = NULL;
+        _cleanup_free_ uint8_t *text = NULL;
+        uint32_t owner;
+        size_t size;
+        int r;
+
+        if (!startswith(args[0], STORE_BUILD_PREFIX) || strchr(args[0], '/') || !sandbox_id_valid(args[1]) ||
+            parse_u32(args[2], &owner) < 0 || strchr(args[3], '/') || args[3][0] == '.')
+                return fault_set(fault, -EINVAL, "malformed arguments");
+        r = slurp(STDIN_FILENO, DESCRIPTION_MAX, &text, &size);
+        if (r >= 0)
+                r = json_parse_strict((const char *) text, size, &description);
+        if (r < 0)
+                return fault_set(fault, r, "reading the description: %s", strerror(-r));
+        return store_commit(STORE_FD, args[0], args[1], owner, args[3], description, fault);
+}
+
+static int verb_remove(char **args, int n_args, Fault *fault) {
+        int r = 0;
+
+        for (int i = 0; i < n_args; i++) {
+                int q = store_remove(STORE_FD, args[i], fault);
+                if (q < 0)
+                        r = q;
+        }
+        return r;
+}
+
+static const Verb verbs[] = {
+        { "kernel", 0, 0, CONFINE_STREAMS, verb_kernel },
+        { "initramfs", 0, 1, CONFINE_TREE, verb_initramfs },
+        { "probe", 0, 0, CONFINE_STREAMS, verb_probe },
+        { "rootfs", 1, 1, CONFINE_TREE, verb_rootfs },
+        { "copy", 1, 1, CONFINE_STREAMS, verb_copy },
+        { "commit", 4, 4, CONFINE_STORE, verb_commit },
+        { "remove", 1, 64, CONFINE_STORE, verb_remove },
+};
+
+static const Verb *find_verb(int argc, char **argv) {
+        for (size_t i = 0; argc >= 2 && i < ELEMENTSOF(verbs); i++)
+                if (streq(argv[1], verbs[i].name) && argc - 2 >= verbs[i].min_args && argc - 2 <= verbs[i].max_args)
+                        return &verbs[i];
+        return NULL;
+}
+
+int main(int argc, char **argv) {
+        const Verb *verb = find_verb(argc, argv);
+        Fault fault = {};
+        int r;
+
+        if (!verb) {
+                fprintf(stderr, "cube-image is a part of cubed and not meant to be called by hand.\n");
+                return EXIT_FAILURE;
+        }
+
+        /* Names in archives are UTF-8 for libarchive only if they are so for the locale. */
+        (void) setlocale(LC_CTYPE, "C.UTF-8");
+
+        r = confine(verb->level, streq(verb->name, "rootfs"), &fault);
+        if (r >= 0)
+                r = verb->run(argv + 2, argc - 2, &fault);
+        if (r < 0) {
+                fprintf(stderr, "cube-image: %s\n", fault.text[0] ? fault.text : strerror(-r));
+                return EXIT_FAILURE;
+        }
+        return EXIT_SUCCESS;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/fd-util.h"
+#include "base/parse.h"
+#include "daemon/image/hash-file.h"
+#include "daemon/image/store.h"
+#include "daemon/json-strict.h"
+#include "daemon/template-files.h"
+
+static const char *const file_names[_TEMPLATE_FILE_MAX] = TEMPLATE_FILE_NAMES;
+
+static inline void closedirp(DIR **d) {
+        if (*d)
+                (void) closedir(*d);
+}
+
+static int open_dir(int dir_fd, const char *name) {
+        int fd = openat(dir_fd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+}
+
+static int make_dir(int dir_fd, const char *name, int *ret_fd) {
+        int fd;
+
+        if (mkdirat(dir_fd, name, 0755) < 0 && errno != EEXIST)
+                return -errno;
+        fd = open_dir(dir_fd, name);
+        if (fd < 0)
+                return fd;
+        *ret_fd = fd;
+        return 0;
+}
+
+static int sync_fd(int fd) {
+        return fsync(fd) < 0 ? -errno : 0;
+}
+
+/* The tools are gone and the file is root's by now, but a process that a hostile input took over
+ * may have left a descriptor with a friend. A read lease is given only when nobody has the file
+ * open for writing; file systems without leases answer EINVAL. */
+static int check_no_writer(int fd) {
+        if (fcntl(fd, F_SETLEASE, F_RDLCK) < 0)
+                return errno == EAGAIN ? -EBUSY : 0;
+        (void) fcntl(fd, F_SETLEASE, F_UNLCK);
+        return 0;
+}
+
+static int finish_file(int dir_fd, TemplateFile file, json_object *files, char *ret_sum) {
+        _cleanup_close_ int fd = openat(dir_fd, file_names[file], O_RDONLY|O_NOFOLLOW|O_CLOEXEC);
+        _cleanup_json_ json_object *o = json_object_new_object();
+        struct stat st;
+        int r;
+
+        if (!o)
+                return -ENOMEM;
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return -errno;
+        if (!S_ISREG(st.st_mode))
+                return -EINVAL;
+        r = check_no_writer(fd);
+        if (r >= 0)
+                r = file == TEMPLATE_FILE_DISK ? hash_sparse_file(fd, ret_sum) : hash_file(fd, ret_sum);
+        if (r >= 0)
+                r = sync_fd(fd);
+        if (r >= 0)
+                r = json_add_u64(o, "bytes", (uint64_t) st.st_size);
+        if (r >= 0)
+                r = json_add_string(o, TEMPLATE_HASH_KEY(file), ret_sum);
+        if (r >= 0)
+                r = json_add(files, file_names[file], TAKE_PTR(o));
+        return r;
+}
+
+/* Templates with the same kernel have the same inode, and so one copy in the page cache of their
+ * hosts. The name is the hash that we just computed: nobody else's word for it counts. */
+static int share_kernel(int store_fd, int dir_fd, const char *sum) {
+        const char *kernel = file_names[TEMPLATE_FILE_KERNEL], *shared = ".shared";
+        _cleanup_close_ int kernels_fd = -EBADF;
+        int r;
+
+        r = make_dir(store_fd, STORE_KERNELS, &kernels_fd);
+        if (r < 0)
+                return r;
+        if (linkat(dir_fd, kernel, kernels_fd, sum, 0) == 0)
+                return sync_fd(kernels_fd);
+        if (errno != EEXIST)
+                return -errno;
+
+        if (linkat(kernels_fd, sum, dir_fd, shared, 0) < 0)
+                /* Removed in this moment, or too many links: then the template keeps its own. */
+                return errno == ENOENT || errno == EMLINK ? 0 : -errno;
+        return renameat(dir_fd, shared, dir_fd, kernel) < 0 ? -errno : 0;
+}
+
+static int write_description(int dir_fd, json_object *description) {
+        _cleanup_close_ int fd = openat(dir_fd, TEMPLATE_JSON, O_WRONLY|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0444);
+        const char *text;
+        size_t size;
+        int r;
+
+        if (fd < 0)
+                return -errno;
+        text = json_object_to_json_string_length(
+                        description, JSON_C_TO_STRING_PRETTY|JSON_C_TO_STRING_SPACED|JSON_C_TO_STRING_NOSLASHESCAPE, &size);
+        if (!text)
+                return -ENOMEM;
+        r = write_full(fd, text, size);
+        if (r >= 0)
+                r = write_full(fd, "\n", 1);
+        return r < 0 ? r : sync_fd(fd);
+}
+
+static int set_name(int store_fd, uid_t owner, const char *name, const char *id) {
+        _cleanup_close_ int names_fd = -EBADF, fd = -EBADF;
+        char uid[16], target[64], temporary[64];
+        int r;
+
+        (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) owner);
+        (void) snprintf(target, sizeof(target), "../../%s", id);
+        (void) snprintf(temporary, sizeof(temporary), ".%s", id);
+
+        r = make_dir(store_fd, STORE_NAMES, &names_fd);
+        if (r >= 0)
+                r = make_dir(names_fd, uid, &fd);
+        if (r >= 0)
+                r = sync_fd(names_fd);
+        if (r < 0)
+                return r;
+        if (symlinkat(target, fd, temporary) < 0 && errno != EEXIST)
+                return -errno;
+        if (renameat(fd, temporary, fd, name) < 0)
+                return -errno;
+        return sync_fd(fd);
+}
+
+int store_commit(
+                int store_fd,
+                const char *build,
+                const char *id,
+                uid_t owner,
+                const char *name,
+                json_object *description,
+                Fault *fault) {
+        _cleanup_json_ json_object *files = json_object_new_object();
+        _cleanup_close_ int dir_fd = open_dir(store_fd, build);
+        int r;
+
+        if (!files)
+                return -ENOMEM;
+        if (dir_fd < 0)
+                return fault_set(fault, dir_fd, "opening %s: %s", build, strerror(-dir_fd));
+        for (int i = 0; i < _TEMPLATE_FILE_MAX; i++) {
+                char sum[SHA256_HEX_SIZE];
+
+                r = finish_file(dir_fd, (TemplateFile) i, files, sum);
+                if (r >= 0 && i == TEMPLATE_FILE_KERNEL)
+                        r = share_kernel(store_fd, dir_fd, sum);
+                if (r < 0)
+                        return fault_set(fault, r, "%s: %s", file_names[i],
+                                         r == -EBUSY ? "something that a tool left behind can still write to it" :
+                                                       strerror(-r));
+        }
+
+        r = json_add(description, "files", TAKE_PTR(files));
+        if (r >= 0)
+                r = write_description(dir_fd, description);
+        if (r >= 0)
+                r = sync_fd(dir_fd);
+        if (r < 0)
+                return fault_set(fault, r, TEMPLATE_JSON ": %s", strerror(-r));
+
+        if (renameat2(store_fd, build, store_fd, id, RENAME_NOREPLACE) < 0)
+                return fault_set(fault, -errno, "renaming %s to %s: %s", build, id, strerror(errno));
+        r = sync_fd(store_fd);
+        if (r >= 0)
+                r = set_name(store_fd, owner, name, id);
+        return r < 0 ? fault_set(fault, r, "naming %s %s: %s", id, name, strerror(-r)) : 0;
+}
+
+typedef int (*EntryFn)(int dir_fd, const char *name, const void *userdata);
+
+static int for_each_entry(int parent_fd, const char *path, EntryFn fn, const void *userdata) {
+        _cleanup_(closedirp) DIR *d = NULL;
+        struct dirent *de;
+        int fd = open_dir(parent_fd, path), r = 0;
+
+        if (fd < 0)
+                return fd == -ENOENT ? 0 : fd;
+        d = fdopendir(fd);
+        if (!d) {
+                r = -errno;
+                safe_close(fd);
+                return r;
+        }
+        while (r >= 0 && (errno = 0, de = readdir(d)))
+                if (!streq(de->d_name, ".") && !streq(de->d_name, ".."))
+                        r = fn(dirfd(d), de->d_name, userdata);
+        return r < 0 ? r : -errno;
+}
+
+static int unlink_if_there(int dir_fd, const char *name, int flags) {
+        return unlinkat(dir_fd, name, flags) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+static int remove_file(int dir_fd, const char *name, const void *userdata) {
+        return unlink_if_there(dir_fd, name, 0);
+}
+
+static int remove_name_of(int dir_fd, const char *name, const void *id) {
+        char target[64];
+        ssize_t n = readlinkat(dir_fd, name, target, sizeof(target) - 1);
+
+        if (n < 0)
+                return errno == EINVAL || errno == ENOENT ? 0 : -errno;
+        target[n] = 0;
+        if (!startswith(target, "../../") || !streq(target + strlen("../../"), id))
+                return 0;
+        return unlink_if_there(dir_fd, name, 0);
+}
+
+static int remove_names_of(int dir_fd, const char *name, const void *id) {
+        int r = for_each_entry(dir_fd, name, remove_name_of, id);
+        return r == -ENOTDIR || r == -ELOOP ? 0 : r;
+}
+
+static int remove_unused_kernel(int dir_fd, const char *name, const void *userdata) {
+        struct stat st;
+
+        if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return errno == ENOENT ? 0 : -errno;
+        return st.st_nlink <= 1 ? unlink_if_there(dir_fd, name, 0) : 0;
+}
+
+/* The names go first and the directory gets a dead name, so that no half-deleted template is ever found. */
+static int retire(int store_fd, const char *id, char *ret, size_t size) {
+        int r = for_each_entry(store_fd, STORE_NAMES, remove_names_of, id);
+
+        if (r < 0)
+                return r;
+        (void) snprintf(ret, size, "%s%s", STORE_REMOVE_PREFIX, id);
+        if (renameat(store_fd, id, store_fd, ret) < 0 && errno != ENOENT)
+                return -errno;
+        return sync_fd(store_fd);
+}
+
+int store_remove(int store_fd, const char *entry, Fault *fault) {
+        char name[64];
+        int r = 0;
+
+        if (sandbox_id_valid(entry))
+                r = retire(store_fd, entry, name, sizeof(name));
+        else if ((startswith(entry, STORE_BUILD_PREFIX) || startswith(entry, STORE_REMOVE_PREFIX)) &&
+                 strlen(entry) < sizeof(name) && !strchr(entry, '/'))
+                strcpy(name, entry);
+        else
+                return fault_set(fault, -EINVAL, "\"%s\" is nothing that could be removed", entry);
+
+        if (r >= 0)
+                r = for_each_entry(store_fd, name, remove_file, NULL);
+        if (r >= 0)
+                r = unlink_if_there(store_fd, name, AT_REMOVEDIR);
+        if (r >= 0)
+                r = for_each_entry(store_fd, STORE_KERNELS, remove_unused_kernel, NULL);
+        if (r >= 0)
+                r = sync_fd(store_fd);
+        return r < 0 ? fault_set(fault, r, "removing %s: %s", entry, strerror(-r)) : 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What changes the template store: putting a finished build into it, and taking things out.
+ *
+ * Runs in a child of cubed that may wait for the disk. store_fd is the store's root directory,
+ * which only root writes; everything in here goes through it. */
+
+#include <sys/types.h>
+
+#include "daemon/image/fault.h"
+#include "daemon/kernel-info.h"
+
+/* Completes the description (template.json without "files"), writes everything to disk, shares the
+ * kernel with other templates, makes directory build the template id and lets name ("NAME:TAG") of
+ * the owner stand for it. -EBUSY when a file is still open for writing somewhere. */
+int store_commit(
+                int store_fd,
+                const char *build,
+                const char *id,
+                uid_t owner,
+                const char *name,
+                json_object *description,
+                Fault *fault);
+
+/* Deletes a template or a leftover, the names that point to it, and kernels that nobody has any more.
+ * Fine when it is gone already. */
+int store_remove(int store_fd, const char *entry, Fault *fault);

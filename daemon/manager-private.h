@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What of the manager only daemon/ sees. */
+
+#include "daemon/helper.h"
+#include "daemon/manager.h"
+#include "daemon/scope.h"
+#include "daemon/uid-range.h"
+
+/* At one moment; see manager_dispatch_end(). */
+typedef struct LoopClock {
+        uint64_t wall_usec, cpu_usec, delay_usec, sleeps;
+} LoopClock;
+
+struct ManagerPrivate {
+        Units *units;
+        UidRange *uids;
+        Helper *netd, *stored;
+        int state_fd;              /* StateDirectory */
+        uint64_t host_mem_bytes;   /* MemTotal */
+        bool hide_xsave;           /* CpuidHideXsave=, decided */
+        uint64_t loop_max_usec;
+        LoopClock dispatch_start;
+        int schedstat_fd;          /* -EBADF where the kernel does not count */
+
+        pid_t probe_pid;           /* cube-kvm-probe while it runs */
+        sd_event_source *probe_child, *probe_io;
+        int probe_fd;
+        char probe_text[512];      /* its one line; complete once probe_pid is 0 again */
+        size_t probe_size;
+
+        int lock_fd;               /* RuntimeDirectory/lock: one cubed at a time */
+        char *uid_conflict;        /* what UIDRange= collides with; NULL = nothing */
+        sd_event_source *status;   /* STATUS= once a round at most */
+};
+
+int manager_add_sandbox(Manager *m, Sandbox *s);
+void manager_remove_sandbox(Manager *m, Sandbox *s);
+/* Tells the service manager anew how many there are. */
+void manager_update_status(Manager *m);
+/* Ends builds without a word; their jobs are found as failed by the next cubed. */
+void manager_end_builds(Manager *m);
+/* KVM of this host, found out once by cube-kvm-probe. */
+int manager_start_probe(Manager *m);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The daemon's one object: configuration, the loop, the bus, and all sandboxes, templates and jobs.
+ *
+ * Made by main, lives as long as the process. One thread, nothing on its loop waits. The bus
+ * front (dbus/) hangs itself in by ManagerHooks and calls manager_* and sandbox_*; it is never
+ * called by name from here. */
+
+#include <systemd/sd-bus.h>
+#include <systemd/sd-event.h>
+
+#include "daemon/config.h"
+#include "daemon/sandbox.h"
+#include "daemon/template-build.h"
+#include "daemon/template.h"
+
+typedef struct TemplateStore TemplateStore;
+typedef struct Job Job;
+typedef struct NetClient NetClient;
+typedef struct StoreClient StoreClient;
+typedef struct Audit Audit;
+
+typedef struct ManagerHooks {
+        void (*sandbox_added)(Manager *m, Sandbox *s);
+        /* state, deadline or limits changed; properties: NULL-terminated D-Bus property names */
+        void (*sandbox_changed)(Manager *m, Sandbox *s, char **properties);
+        void (*sandbox_removed)(Manager *m, Sandbox *s);
+        void (*template_added)(Manager *m, Template *t);
+        void (*template_changed)(Manager *m, Template *t);
+        void (*template_removed)(Manager *m, Template *t);
+        void (*job_added)(Manager *m, Job *j);
+        void (*job_changed)(Manager *m, Job *j);
+        void (*job_removed)(Manager *m, Job *j);
+} ManagerHooks;
+
+struct Manager {
+        sd_event *event;
+        sd_bus *bus;               /* system bus: PID 1, polkit, and where the API lives */
+        Config config;
+        const ManagerHooks *hooks; /* may be NULL (tests) */
+
+        Sandbox **sandboxes;       /* in order of creation */
+        size_t n_sandboxes, n_sandboxes_allocated;
+        TemplateStore *templates;
+        Job **jobs;
+        size_t n_jobs, n_jobs_allocated;
+
+        StoreClient *store;
+        NetClient *net;
+        Audit *audit;
+
+        struct ManagerPrivate *priv; /* daemon/ only */
+};
+
+int manager_new(sd_event *event, const Config *config, Manager **ret);
+Manager *manager_free(Manager *m);
+/* Starts helpers, loads templates, adopts running sandboxes. The bus must be connected.
+ * -EEXIST when another cubed has the runtime directory. */
+int manager_startup(Manager *m);
+
+Sandbox *manager_find_sandbox(Manager *m, const char *id);
+Sandbox *manager_find_sandbox_by_pid(Manager *m, pid_t pid);
+/* The sandbox this owner made with that request-id, or NULL. */
+Sandbox *manager_find_sandbox_by_request(Manager *m, uid_t owner, const char *request_id);
+
+/* Re-reads configuration and templates. */
+int manager_reload(Manager *m, sd_bus_error *error);
+/* A client left the bus: ends what was bound to it. */
+void manager_client_gone(Manager *m, const char *unique_name);
+
+/* Starts a build, which params->owner owns; the job tells how it goes. Descriptors stay the caller's. */
+int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **ret, sd_bus_error *error);
+/* done may be NULL; it is called once the files are gone, or could not be removed. */
+typedef void (*TemplateRemoveDone)(Manager *m, const sd_bus_error *error, void *userdata);
+int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
+                            sd_bus_error *error);
+
+/* The longest single dispatch of the loop so far, without the time that others had the CPU; reset
+ * starts anew. For property LoopMaxUSec. */
+uint64_t manager_loop_max_usec(Manager *m, bool reset);
+/* Around each dispatch, by main. */
+void manager_dispatch_begin(Manager *m);
+void manager_dispatch_end(Manager *m);
+
+/* One thing that this host can or can't do. */
+typedef enum CheckLevel {
+        CHECK_OK,
+        CHECK_WARNING,
+        CHECK_FAILED,
+} CheckLevel;
+typedef void (*CheckFn)(void *userdata, const char *name, CheckLevel level, const char *finding, const char *advice);
+void manager_check_host(Manager *m, CheckFn fn, void *userdata);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What a create may ask for, and what it gets when it does not say. Nothing here waits or changes
+ * anything but the sandbox in the making. */
+
+#include <stdio.h>
+
+#include "base/parse.h"
+#include "daemon/sandbox-private.h"
+#include "daemon/template.h"
+#include "dbus/bus-errors.h"
+
+/* What a VMM can be built with: vmm/build-config.h. */
+#define MEM_STEP MIB(2)
+#define MEM_MIN MIB(64)
+#define DISK_STEP 4096U
+#define LABELS_MAX 64U
+
+static int set_string(char **field, const char *value) {
+        if (!value)
+                return 0;
+        *field = strdup(value);
+        return *field ? 0 : -ENOMEM;
+}
+
+static int apply_memory(Sandbox *s, uint64_t mem, const Template *t, sd_bus_error *error) {
+        char a[FORMAT_SIZE_MAX], b[FORMAT_SIZE_MAX];
+        const Config *c = &s->manager->config;
+        uint64_t host = s->manager->priv->host_mem_bytes, floor = MAX(template_floor(t), MEM_MIN);
+
+        if (mem == 0)
+                mem = t->mem_bytes > 0 ? t->mem_bytes : MAX(c->default_mem_bytes, floor);
+        if (mem > UINT64_MAX - MEM_STEP)
+                mem = UINT64_MAX - MEM_STEP;
+        mem = ALIGN_UP(mem, MEM_STEP);
+
+        if (mem < floor)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "Memory of %s is too little: kernel %s of template %s needs at least %s",
+                                         format_size(a, mem), t->kernel.release, t->name,
+                                         format_size(b, ALIGN_UP(floor, MEM_STEP)));
+        if (mem > host)
+                return sd_bus_error_setf(error, BUS_ERROR_NO_RESOURCES,
+                                         "Memory of %s is more than this host has (%s)", format_size(a, mem),
+                                         format_size(b, host));
+        if (c->max_mem_bytes > 0 && mem > c->max_mem_bytes)
+                return sd_bus_error_setf(error, BUS_ERROR_QUOTA_EXCEEDED,
+                                         "Memory of %s is more than MaxMemoryPerSandbox=%s allows", format_size(a, mem),
+                                         format_size(b, c->max_mem_bytes));
+        if (mem > TEMPLATE_MEMORY_MAX)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "Memory of %s is more than a sandbox can have (%s)", format_size(a, mem),
+                                         format_size(b, TEMPLATE_MEMORY_MAX));
+        s->mem_bytes = mem;
+        return 0;
+}
+
+static int apply_cpus(Sandbox *s, const SandboxSpec *spec, const Template *t, sd_bus_error *error) {
+        s->cpus = spec->cpus > 0 ? spec->cpus : t->cpus > 0 ? t->cpus : s->manager->config.default_cpus;
+        if (s->cpus > TEMPLATE_CPUS_MAX)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "%u CPUs are too many: a sandbox has 1 to %u",
+                                         s->cpus, TEMPLATE_CPUS_MAX);
+
+        s->cpu_quota_usec = spec->cpu_quota_usec > 0 ? spec->cpu_quota_usec : s->cpus * USEC_PER_SEC;
+        if (s->cpu_quota_usec < USEC_PER_SEC / 100 || s->cpu_quota_usec > 1024 * USEC_PER_SEC)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "A CPU quota lies between 1%% and 102400%%");
+        return 0;
+}
+
+static int apply_disk(Sandbox *s, uint64_t disk, const Template *t, sd_bus_error *error) {
+        char a[FORMAT_SIZE_MAX], b[FORMAT_SIZE_MAX];
+
+        if (disk == 0)
+                disk = MAX(t->disk_bytes, t->disk_bytes > 0 ? 0 : s->manager->config.default_disk_bytes);
+        if (disk > TEMPLATE_DISK_MAX)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "A disk of %s is more than can be (%s)",
+                                         format_size(a, disk), format_size(b, TEMPLATE_DISK_MAX));
+        disk = ALIGN_UP(disk, (uint64_t) DISK_STEP);
+        if (disk < t->file_bytes[TEMPLATE_FILE_DISK])
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "A disk of %s is smaller than that of template %s (%s)", format_size(a, disk),
+                                         t->name, format_size(b, t->file_bytes[TEMPLATE_FILE_DISK]));
+        s->disk_bytes = disk;
+        return 0;
+}
+
+static int check_quota(const Sandbox *s, uid_t owner, sd_bus_error *error) {
+        const Manager *m = s->manager;
+        uint32_t own = 0;
+
+        for (size_t i = 0; i < m->n_sandboxes; i++)
+                own += m->sandboxes[i]->owner_uid == owner;
+        if (m->config.max_sandboxes != CONFIG_UNLIMITED && m->n_sandboxes >= m->config.max_sandboxes)
+                return sd_bus_error_setf(error, BUS_ERROR_QUOTA_EXCEEDED,
+                                         "This host has %zu sandboxes already, as many as MaxSandboxes= allows; end one first",
+                                         m->n_sandboxes);
+        if (owner != 0 && m->config.max_sandboxes_per_user != CONFIG_UNLIMITED &&
+            own >= m->config.max_sandboxes_per_user)
+                return sd_bus_error_setf(error, BUS_ERROR_QUOTA_EXCEEDED,
+                                         "Uid %u has %u sandboxes already, as many as MaxSandboxesPerUser= allows; end one first",
+                                         (unsigned) owner, own);
+        return 0;
+}
+
+static int apply_strings(Sandbox *s, const SandboxSpec *spec) {
+        size_t n = 0;
+
+        if (asprintf(&s->template_name, "%s:%s", spec->template->name, spec->template->tag) < 0) {
+                s->template_name = NULL;
+                return -ENOMEM;
+        }
+        int r = set_string(&s->template_id, spec->template->id);
+        if (r >= 0)
+                r = set_string(&s->hostname, isempty(spec->hostname) ? s->id : spec->hostname);
+        if (r >= 0)
+                r = set_string(&s->request_id, spec->request_id);
+        if (r >= 0)
+                r = set_string(&s->bound_client, spec->bound_client);
+        if (r < 0 || !spec->labels)
+                return r;
+
+        while (spec->labels[n])
+                if (++n > LABELS_MAX)
+                        return -E2BIG;
+        s->labels = new0(char *, n + 1);
+        if (!s->labels)
+                return -ENOMEM;
+        for (size_t i = 0; i < n && r >= 0; i++)
+                r = set_string(s->labels + i, spec->labels[i]);
+        return r;
+}
+
+int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error) {
+        const Template *t = spec->template;
+
+        if (!t)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "A sandbox needs a template");
+
+        int r = check_quota(s, spec->owner_uid, error);
+        if (r >= 0)
+                r = apply_memory(s, spec->mem_bytes, t, error);
+        if (r >= 0)
+                r = apply_cpus(s, spec, t, error);
+        if (r >= 0)
+                r = apply_disk(s, spec->disk_bytes, t, error);
+        if (r < 0)
+                return r;
+
+        s->owner_uid = spec->owner_uid;
+        s->timeout_usec = spec->timeout_usec > 0 ? spec->timeout_usec : s->manager->config.default_timeout_usec;
+        r = apply_strings(s, spec);
+        if (r == -E2BIG)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "More than %u labels", LABELS_MAX);
+        return r < 0 ? sd_bus_error_set_errno(error, r) : 0;
+}

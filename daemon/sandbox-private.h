@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A sandbox from inside: what its files share.
+ *
+ * The way of a sandbox: sandbox_create() checks (sandbox-check.c), gathers what needs no waiting
+ * (sandbox-prepare.c), then goes from step to step by callbacks (sandbox-create.c). From anywhere
+ * there is one way out: sandbox_fail() or an end of the VMM lead to sandbox-exit.c, which finishes
+ * it in a round of the loop of its own. Nobody else frees a sandbox that has started. */
+
+#include "daemon/manager-private.h"
+#include "daemon/sandbox.h"
+#include "daemon/vmm-client.h"
+#include "daemon/vmm-spawn.h"
+
+/* Where a create is; named in errors. In order. */
+typedef enum SandboxStep {
+        STEP_NETNS,
+        STEP_SCOPE,
+        STEP_CONNECT,
+        STEP_BUILD,
+        STEP_CLAIM,
+        STEP_RUNNING,
+        _STEP_MAX_SANDBOX,
+} SandboxStep;
+
+typedef struct SandboxWaiter {
+        SandboxDone done;
+        void *userdata;
+        struct SandboxWaiter *next;
+} SandboxWaiter;
+
+struct SandboxPrivate {
+        Template *template;        /* in use by us; NULL when it is gone (adopted) */
+        char *dir;                 /* RuntimeDirectory/sandbox/<id> */
+        SandboxStep step;
+        bool agent_ready;
+        bool was_running;
+
+        /* Until they are handed over. */
+        int listen_fd, netns_fd, kvm_fd, overlay_fd;
+        int console_fd;            /* kept: logs, and why a boot went wrong */
+
+        VmmProcess process;
+        uint64_t vmm_start_time;   /* of /proc/PID/stat, in ticks: tells the pid from its successor's */
+        bool adopted;              /* not our child */
+        sd_event_source *exit_source;
+        bool exited;               /* the process is gone */
+
+        Scope *scope;
+        VmmClient *vmm;
+        bool vmm_lost;
+        bool netns_pending;
+
+        uint64_t deadline_boot_usec; /* CLOCK_BOOTTIME; UINT64_MAX = none */
+        sd_event_source *deadline_timer, *step_timer, *stop_timer, *finish_source;
+
+        VmmExitReason kill_reason; /* why we killed it, if so */
+        sd_bus_error error;        /* why it failed while it was being created */
+        SandboxDone create_done;
+        void *create_userdata;
+        SandboxWaiter *waiters;
+
+        SandboxDone limits_done;
+        void *limits_userdata;
+        uint64_t limits_cpu_quota_usec;
+};
+
+/* sandbox.c */
+int sandbox_new(Manager *m, const char *id, Sandbox **ret);
+/* Releases everything; processes must be gone. */
+Sandbox *sandbox_free(Sandbox *s);
+DEFINE_CLEANUP(Sandbox *, sandbox_free);
+void sandbox_set_state(Sandbox *s, SandboxState state);
+void sandbox_changed(Sandbox *s, const char *property);
+int sandbox_arm_deadline(Sandbox *s);
+uint64_t clock_usec(clockid_t clock);
+
+/* sandbox-check.c: fills s from spec, or says what is wrong with it */
+int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error);
+
+/* sandbox-prepare.c: directory, control socket, exit file, console, overlay, KVM */
+int sandbox_prepare(Sandbox *s, sd_bus_error *error);
+void sandbox_remove_files(const char *dir);
+char *sandbox_path(const Sandbox *s, const char *name);
+
+/* sandbox-build.c: the BUILD request with its descriptors */
+int sandbox_send_build(Sandbox *s, VmmReply reply, sd_bus_error *error);
+
+/* sandbox-create.c */
+int sandbox_watch_process(Sandbox *s);
+int sandbox_connect(Sandbox *s);
+/* When it was started, in ticks since boot: /proc/PID/stat. */
+int process_start_time(pid_t pid, uint64_t *ret);
+
+/* sandbox-exit.c */
+/* Ends a create that went wrong; the first error counts. s stays valid until the next round. */
+void sandbox_fail(Sandbox *s, const sd_bus_error *error);
+void sandbox_failf(Sandbox *s, const char *name, const char *format, ...) _printf_(3, 4);
+/* SIGKILL; reason: what will be told unless the VMM tells something better. */
+void sandbox_end(Sandbox *s, VmmExitReason reason);
+void sandbox_process_gone(Sandbox *s, const siginfo_t *si);
+/* The end of the guest's console, escaped, as lines; "" when there is none. To be freed. */
+char *sandbox_console_tail(const Sandbox *s);
+/* An exit record, as read from dir; false when there is none. */
+bool sandbox_read_exit_record(const char *dir, VmmExitRecord *ret);
+
+/* sandbox-request.c: an errno and a text of VMM or agent as a bus error */
+int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *message);
+/* -1 with error set unless it runs. */
+int sandbox_check_running(const Sandbox *s, sd_bus_error *error);
+
+/* sandbox-state-file.c */
+int sandbox_save(const Sandbox *s);
+int sandbox_load(Manager *m, const char *id, Sandbox **ret);

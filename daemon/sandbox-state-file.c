@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* state.json: what a restarted cubed must know of a sandbox to take it over, in the sandbox's
+ * directory under /run. Written whenever that changes; of secrets it holds none. Times are those
+ * of CLOCK_BOOTTIME where they decide something: the file does not outlive the boot. */
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "base/fd-util.h"
+#include "base/parse.h"
+#include "daemon/json-strict.h"
+#include "daemon/sandbox-private.h"
+#include "daemon/write-file.h"
+
+#define STATE_FILE_MAX (128U * 1024U)
+#define STRING_MAX 1024U
+#define LABELS_MAX 64U
+
+static int add_strings(json_object *o, const Sandbox *s) {
+        const struct {
+                const char *key, *value;
+        } strings[] = {
+                { "id", s->id },
+                { "state", sandbox_state_to_string(s->state) },
+                { "template", s->template_id },
+                { "template-name", s->template_name },
+                { "hostname", s->hostname },
+                { "request-id", s->request_id },
+                { "bound-client", s->bound_client },
+                { "kernel-release", s->kernel_release },
+        };
+        int r = 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(strings) && r >= 0; i++)
+                if (strings[i].value)
+                        r = json_add_string(o, strings[i].key, strings[i].value);
+        return r;
+}
+
+static int add_numbers(json_object *o, const Sandbox *s) {
+        const struct {
+                const char *key;
+                uint64_t value;
+        } numbers[] = {
+                { "owner-uid", s->owner_uid },
+                { "memory", s->mem_bytes },
+                { "cpus", s->cpus },
+                { "disk", s->disk_bytes },
+                { "cpu-quota", s->cpu_quota_usec },
+                { "timeout", s->timeout_usec },
+                { "created", s->created_usec },
+                { "deadline", s->deadline_usec },
+                { "deadline-boottime", s->priv->deadline_boot_usec },
+                { "vmm-pid", (uint64_t) s->vmm_pid },
+                { "vmm-start-time", s->priv->vmm_start_time },
+                { "vmm-uid", s->vmm_uid },
+        };
+        int r = 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(numbers) && r >= 0; i++)
+                r = json_add_u64(o, numbers[i].key, numbers[i].value);
+        return r;
+}
+
+static int add_labels(json_object *o, const Sandbox *s) {
+        if (!s->labels)
+                return 0;
+        json_object *a = json_object_new_array();
+        int r = json_add(o, "labels", a);
+
+        for (char **l = s->labels; r >= 0 && *l; l++) {
+                json_object *item = json_object_new_string(*l);
+                if (!item || json_object_array_add(a, item) < 0)
+                        r = -ENOMEM;
+        }
+        return r;
+}
+
+int sandbox_save(const Sandbox *s) {
+        _cleanup_free_ char *path = sandbox_path(s, "state.json");
+        _cleanup_json_ json_object *o = json_object_new_object();
+
+        if (!path || !o)
+                return -ENOMEM;
+        int r = add_strings(o, s);
+        if (r >= 0)
+                r = add_numbers(o, s);
+        if (r >= 0)
+                r = add_labels(o, s);
+        if (r < 0)
+                return r;
+        const char *text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN);
+        return text ? write_file(path, text) : -ENOMEM;
+}
+
+/* *ret stays NULL when there is no such key. */
+static int get_optional(json_object *o, const char *key, char **ret) {
+        const char *value;
+
+        if (!json_object_object_get_ex(o, key, NULL))
+                return 0;
+        int r = json_get_string(o, key, STRING_MAX, &value);
+        if (r < 0)
+                return r;
+        *ret = strdup(value);
+        return *ret ? 0 : -ENOMEM;
+}
+
+static int load_strings(Sandbox *s, json_object *o) {
+        _cleanup_free_ char *state = NULL, *id = NULL;
+        const struct {
+                const char *key;
+                char **field;
+        } strings[] = {
+                { "id", &id },
+                { "state", &state },
+                { "template", &s->template_id },
+                { "template-name", &s->template_name },
+                { "hostname", &s->hostname },
+                { "request-id", &s->request_id },
+                { "bound-client", &s->bound_client },
+                { "kernel-release", &s->kernel_release },
+        };
+        int r = 0;
+
+        for (size_t i = 0; i < ELEMENTSOF(strings) && r >= 0; i++)
+                r = get_optional(o, strings[i].key, strings[i].field);
+        if (r < 0)
+                return r;
+        s->state = sandbox_state_from_string(state);
+        return s->state < 0 || !id || !streq(id, s->id) || !s->template_id || !s->hostname ? -EBADMSG : 0;
+}
+
+static int load_numbers(Sandbox *s, json_object *o) {
+        uint64_t owner, cpus, pid, uid;
+        const struct {
+                const char *key;
+                uint64_t min, max, *field;
+        } numbers[] = {
+                { "owner-uid", 0, UINT32_MAX - 1, &owner },
+                { "memory", 1, UINT64_MAX, &s->mem_bytes },
+                { "cpus", 1, 255, &cpus },
+                { "disk", 0, UINT64_MAX, &s->disk_bytes },
+                { "cpu-quota", 1, UINT64_MAX, &s->cpu_quota_usec },
+                { "timeout", 1, UINT64_MAX, &s->timeout_usec },
+                { "created", 0, UINT64_MAX, &s->created_usec },
+                { "deadline", 0, UINT64_MAX, &s->deadline_usec },
+                { "deadline-boottime", 0, UINT64_MAX, &s->priv->deadline_boot_usec },
+                { "vmm-pid", 1, INT32_MAX, &pid },
+                { "vmm-start-time", 0, UINT64_MAX, &s->priv->vmm_start_time },
+                { "vmm-uid", 1, UINT32_MAX - 1, &uid },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(numbers); i++) {
+                int r = json_get_u64(o, numbers[i].key, numbers[i].min, numbers[i].max, numbers[i].field);
+                if (r < 0)
+                        return r;
+        }
+        s->owner_uid = (uid_t) owner;
+        s->cpus = (uint32_t) cpus;
+        s->vmm_pid = (pid_t) pid;
+        s->vmm_uid = (uint32_t) uid;
+        return 0;
+}
+
+static int load_labels(Sandbox *s, json_object *o) {
+        json_object *a;
+
+        if (!json_object_object_get_ex(o, "labels", &a))
+                return 0;
+        if (!json_object_is_type(a, json_type_array) || json_object_array_length(a) > LABELS_MAX)
+                return -EBADMSG;
+        size_t n = json_object_array_length(a);
+        s->labels = new0(char *, n + 1);
+        if (!s->labels)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                json_object *item = json_object_array_get_idx(a, i);
+                if (!json_object_is_type(item, json_type_string))
+                        return -EBADMSG;
+                s->labels[i] = strdup(json_object_get_string(item));
+                if (!s->labels[i])
+                        return -ENOMEM;
+        }
+        return 0;
+}
+
+int sandbox_load(Manager *m, const char *id, Sandbox **ret) {
+        _cleanup_(sandbox_freep) Sandbox *s = NULL;
+        _cleanup_free_ char *path = NULL, *text = NULL;
+        _cleanup_json_ json_object *o = NULL;
+        size_t size;
+
+        int r = sandbox_new(m, id, &s);
+        if (r < 0)
+                return r;
+        path = sandbox_path(s, "state.json");
+        if (!path)
+                return -ENOMEM;
+        r = read_file(AT_FDCWD, path, STATE_FILE_MAX, &text, &size);
+        if (r >= 0)
+                r = json_parse_strict(text, size, &o);
+        if (r >= 0)
+                r = load_strings(s, o);
+        if (r >= 0)
+                r = load_numbers(s, o);
+        if (r >= 0)
+                r = load_labels(s, o);
+        if (r < 0) {
+                /* Not one that was taken out of the range. */
+                s->vmm_uid = 0;
+                return r;
+        }
+        s->state_changed_usec = s->created_usec;
+        *ret = TAKE_PTR(s);
+        return 0;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <time.h>
+
+#include "base/fd-util.h"
+#include "daemon/audit.h"
+#include "daemon/log.h"
+#include "daemon/sandbox-private.h"
+#include "dbus/bus-errors.h"
+#include "net/net-client.h"
+
+/* On top of the guest's own time to power off: until we stop believing that its VMM counts it. */
+#define STOP_GRACE_USEC (5 * USEC_PER_SEC)
+
+static const char *const state_table[_SANDBOX_STATE_MAX] = {
+        [SANDBOX_CREATING] = "creating",
+        [SANDBOX_RUNNING] = "running",
+        [SANDBOX_PAUSING] = "pausing",
+        [SANDBOX_PAUSED] = "paused",
+        [SANDBOX_RESUMING] = "resuming",
+        [SANDBOX_STOPPING] = "stopping",
+        [SANDBOX_FAILED] = "failed",
+};
+
+const char *sandbox_state_to_string(SandboxState s) {
+        return (unsigned) s < _SANDBOX_STATE_MAX ? state_table[s] : NULL;
+}
+
+SandboxState sandbox_state_from_string(const char *s) {
+        for (unsigned i = 0; i < _SANDBOX_STATE_MAX; i++)
+                if (s && streq(state_table[i], s))
+                        return (SandboxState) i;
+        return _SANDBOX_STATE_INVALID;
+}
+
+uint64_t clock_usec(clockid_t clock) {
+        struct timespec ts;
+
+        (void) clock_gettime(clock, &ts);
+        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+}
+
+int sandbox_new(Manager *m, const char *id, Sandbox **ret) {
+        _cleanup_(sandbox_freep) Sandbox *s = new0(Sandbox, 1);
+        if (!s)
+                return -ENOMEM;
+
+        s->manager = m;
+        s->deadline_usec = UINT64_MAX;
+        memcpy(s->id, id, MIN(strlen(id), sizeof(s->id) - 1));
+        s->priv = new0(struct SandboxPrivate, 1);
+        if (!s->priv)
+                return -ENOMEM;
+        *s->priv = (struct SandboxPrivate) {
+                .listen_fd = -EBADF,
+                .netns_fd = -EBADF,
+                .kvm_fd = -EBADF,
+                .overlay_fd = -EBADF,
+                .console_fd = -EBADF,
+                .process = VMM_PROCESS_INIT,
+                .deadline_boot_usec = UINT64_MAX,
+        };
+        if (asprintf(&s->priv->dir, "%s/sandbox/%s", m->config.runtime_directory, s->id) < 0)
+                s->priv->dir = NULL;
+        if (asprintf(&s->scope_name, "cube-%s.scope", s->id) < 0)
+                s->scope_name = NULL;
+        if (!s->priv->dir || !s->scope_name)
+                return -ENOMEM;
+        *ret = TAKE_PTR(s);
+        return 0;
+}
+
+static void private_free(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+
+        if (p->netns_pending && s->manager->net)
+                net_client_cancel(s->manager->net, s);
+        sd_event_source_disable_unref(p->exit_source);
+        sd_event_source_disable_unref(p->deadline_timer);
+        sd_event_source_disable_unref(p->step_timer);
+        sd_event_source_disable_unref(p->stop_timer);
+        sd_event_source_disable_unref(p->finish_source);
+        vmm_client_free(p->vmm);
+        scope_free(p->scope);
+        vmm_process_done(&p->process);
+        close_many((int[]) { p->listen_fd, p->netns_fd, p->kvm_fd, p->overlay_fd, p->console_fd }, 5);
+        if (p->template)
+                template_release(p->template);
+        for (SandboxWaiter *w; (w = p->waiters);) {
+                p->waiters = w->next;
+                free(w);
+        }
+        sd_bus_error_free(&p->error);
+        free(p->dir);
+        free(p);
+}
+
+Sandbox *sandbox_free(Sandbox *s) {
+        if (!s)
+                return NULL;
+
+        manager_remove_sandbox(s->manager, s);
+        if (s->priv)
+                private_free(s);
+        if (s->vmm_uid > 0 && s->manager->priv && s->manager->priv->uids)
+                uid_range_release(s->manager->priv->uids, s->vmm_uid);
+        for (char **l = s->labels; l && *l; l++)
+                free(*l);
+        free(s->labels);
+        free(s->template_id);
+        free(s->template_name);
+        free(s->hostname);
+        free(s->request_id);
+        free(s->bound_client);
+        free(s->scope_name);
+        free(s->kernel_release);
+        free(s);
+        return NULL;
+}
+
+void sandbox_changed(Sandbox *s, const char *property) {
+        Manager *m = s->manager;
+        char *properties[] = { (char *) property, NULL };
+
+        if (m->hooks && m->hooks->sandbox_changed)
+                m->hooks->sandbox_changed(m, s, properties);
+}
+
+void sandbox_set_state(Sandbox *s, SandboxState state) {
+        if (s->state == state)
+                return;
+        log_debug("Sandbox %s: %s -> %s", s->id, sandbox_state_to_string(s->state), sandbox_state_to_string(state));
+        s->state = state;
+        s->state_changed_usec = clock_usec(CLOCK_REALTIME);
+        sandbox_changed(s, "State");
+        sandbox_changed(s, "StateChangedTimestamp");
+        manager_update_status(s->manager);
+}
+
+static int on_deadline(sd_event_source *source, uint64_t usec, void *userdata) {
+        Sandbox *s = userdata;
+
+        log_info("Sandbox %s: its lifetime is over", s->id);
+        sandbox_end(s, VMM_EXIT_TIMEOUT);
+        return 0;
+}
+
+int sandbox_arm_deadline(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+
+        if (p->deadline_boot_usec == UINT64_MAX) {
+                p->deadline_timer = sd_event_source_disable_unref(p->deadline_timer);
+                return 0;
+        }
+        /* BOOTTIME: a host that slept must not extend lifetimes, and nobody's setting of the clock
+         * may end them. */
+        if (!p->deadline_timer)
+                return sd_event_add_time(s->manager->event, &p->deadline_timer, CLOCK_BOOTTIME, p->deadline_boot_usec,
+                                         100 * USEC_PER_MSEC, on_deadline, s);
+        int r = sd_event_source_set_time(p->deadline_timer, p->deadline_boot_usec);
+        return r < 0 ? r : sd_event_source_set_enabled(p->deadline_timer, SD_EVENT_ONESHOT);
+}
+
+static uint64_t usec_add(uint64_t a, uint64_t b) {
+        return b > UINT64_MAX - a ? UINT64_MAX : a + b;
+}
+
+int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error) {
+        if (timeout_usec == 0)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "A timeout of 0 makes no sense; use Stop or Kill to end sandbox %s", s->id);
+        if (s->state == SANDBOX_STOPPING)
+                return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is stopping", s->id);
+
+        s->timeout_usec = timeout_usec;
+        /* One in the making counts from when it runs. */
+        if (s->state != SANDBOX_CREATING) {
+                s->priv->deadline_boot_usec = usec_add(clock_usec(CLOCK_BOOTTIME), timeout_usec);
+                int r = sandbox_arm_deadline(s);
+                if (r < 0)
+                        return sd_bus_error_set_errno(error, r);
+        }
+        s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), timeout_usec);
+        (void) sandbox_save(s);
+        sandbox_changed(s, "Deadline");
+        return 0;
+}
+
+static int sandbox_add_waiter(Sandbox *s, SandboxDone done, void *userdata) {
+        if (!done)
+                return 0;
+        SandboxWaiter *w = new0(SandboxWaiter, 1);
+        if (!w)
+                return -ENOMEM;
+        *w = (SandboxWaiter) { done, userdata, s->priv->waiters };
+        s->priv->waiters = w;
+        return 0;
+}
+
+static int on_stop_timer(sd_event_source *source, uint64_t usec, void *userdata) {
+        Sandbox *s = userdata;
+
+        log_warning("Sandbox %s: its VMM did not end in time, killing it", s->id);
+        sandbox_end(s, VMM_EXIT_STOP_TIMEOUT);
+        return 0;
+}
+
+static void on_stop_reply(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
+        Sandbox *s = userdata;
+
+        if (error >= 0 || error == -ECONNRESET)
+                return;
+        log_warning("Sandbox %s: its VMM can't stop it (%s), killing it", s->id, message);
+        sandbox_end(s, VMM_EXIT_KILLED);
+}
+
+static int sandbox_ask_to_stop(Sandbox *s) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(256);
+        struct SandboxPrivate *p = s->priv;
+        uint64_t timeout = s->manager->config.stop_timeout_usec;
+
+        if (!p->vmm)
+                return -ENOTCONN;
+        tlv_put_u64(&w, VMM_TAG_TIMEOUT_USEC, timeout);
+        int r = vmm_client_call(p->vmm, VMM_OP_STOP, &w, NULL, 0, usec_add(timeout, STOP_GRACE_USEC), on_stop_reply, s);
+        if (r < 0)
+                return r;
+        return sd_event_add_time_relative(s->manager->event, &p->stop_timer, CLOCK_MONOTONIC,
+                                          usec_add(timeout, STOP_GRACE_USEC), 0, on_stop_timer, s);
+}
+
+int sandbox_stop(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
+        /* There is no guest yet that could be asked. */
+        if (s->state == SANDBOX_CREATING)
+                return sandbox_kill(s, VMM_EXIT_KILLED, done, userdata, error);
+
+        int r = sandbox_add_waiter(s, done, userdata);
+        if (r < 0)
+                return sd_bus_error_set_errno(error, r);
+        if (s->state == SANDBOX_STOPPING)
+                return 0;
+
+        sandbox_set_state(s, SANDBOX_STOPPING);
+        if (sandbox_ask_to_stop(s) < 0)
+                sandbox_end(s, VMM_EXIT_KILLED);
+        return 0;
+}
+
+int sandbox_kill(Sandbox *s, VmmExitReason reason, SandboxDone done, void *userdata, sd_bus_error *error) {
+        int r = sandbox_add_waiter(s, done, userdata);
+        if (r < 0)
+                return sd_bus_error_set_errno(error, r);
+
+        if (s->state == SANDBOX_CREATING)
+                sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "Sandbox %s was ended while it was being created", s->id);
+        else
+                sandbox_end(s, reason);
+        return 0;
+}
+
+static void on_limits(Scope *scope, const sd_bus_error *error, void *userdata) {
+        Sandbox *s = userdata;
+        SandboxDone done = s->priv->limits_done;
+
+        s->priv->limits_done = NULL;
+        if (!error) {
+                s->cpu_quota_usec = s->priv->limits_cpu_quota_usec;
+                (void) sandbox_save(s);
+                sandbox_changed(s, "CPUQuotaPerSecUSec");
+        }
+        if (done)
+                done(s, error, s->priv->limits_userdata);
+}
+
+int sandbox_set_limits(Sandbox *s, uint64_t cpu_quota_usec, SandboxDone done, void *userdata, sd_bus_error *error) {
+        struct SandboxPrivate *p = s->priv;
+
+        int r = sandbox_check_running(s, error);
+        if (r < 0)
+                return r;
+        if (cpu_quota_usec == 0)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "No limit to change was given");
+        if (cpu_quota_usec < USEC_PER_SEC / 100 || cpu_quota_usec > 1024 * USEC_PER_SEC)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "A CPU quota lies between 1%% and 102400%%");
+        r = scope_set_limits(p->scope, 0, cpu_quota_usec, on_limits, s);
+        if (r == -EBUSY)
+                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "Limits of sandbox %s are being changed already", s->id);
+        if (r < 0)
+                return sd_bus_error_set_errno(error, r);
+        p->limits_cpu_quota_usec = cpu_quota_usec;
+        p->limits_done = done;
+        p->limits_userdata = userdata;
+        return 0;
+}

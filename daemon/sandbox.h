@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A sandbox: id, owner, limits, and the state machine that leads it through its life.
+ *
+ * Owned by the Manager; made by sandbox_new(), gone by sandbox_free() once its VMM has ended. All
+ * operations are asynchronous: they start something and call back on the manager's loop exactly
+ * once, also when the sandbox ends before (then with BUS_ERROR_GUEST_FAILED or NOT_RUNNING).
+ * Nothing in here knows D-Bus objects; errors are sd_bus_error values with names from
+ * dbus/bus-errors.h. */
+
+#include <sys/types.h>
+#include <systemd/sd-bus.h>
+#include <systemd/sd-event.h>
+
+#include "base/agent-proto.h"
+#include "base/macros.h"
+#include "base/tlv.h"
+#include "base/vmm-proto.h"
+
+typedef struct Manager Manager;
+typedef struct Sandbox Sandbox;
+typedef struct Template Template;
+typedef struct Scope Scope;
+typedef struct VmmClient VmmClient;
+
+typedef enum SandboxState {
+        SANDBOX_CREATING,
+        SANDBOX_RUNNING,
+        SANDBOX_PAUSING,
+        SANDBOX_PAUSED,
+        SANDBOX_RESUMING,
+        SANDBOX_STOPPING,
+        SANDBOX_FAILED,
+        _SANDBOX_STATE_MAX,
+        _SANDBOX_STATE_INVALID = -EINVAL,
+} SandboxState;
+
+const char *sandbox_state_to_string(SandboxState s);
+SandboxState sandbox_state_from_string(const char *s);
+
+/* What a create asks for; 0 and NULL take the template's or the configuration's default.
+ * Strings are borrowed by sandbox_new(), which copies what it keeps. */
+typedef struct SandboxSpec {
+        Template *template;
+        uid_t owner_uid;
+        uint64_t mem_bytes;
+        uint32_t cpus;
+        uint64_t disk_bytes;
+        uint64_t timeout_usec;             /* lifetime; UINT64_MAX = none */
+        uint64_t cpu_quota_usec;           /* per second; 0 = cpus x 100 % */
+        const char *hostname;
+        const char *request_id;
+        char **labels;                     /* NAME=VALUE, NULL-terminated; may be NULL */
+        const char *bound_client;          /* unique bus name whose end is the sandbox's */
+} SandboxSpec;
+
+struct Sandbox {
+        Manager *manager;
+        char id[21];
+        SandboxState state;
+        uint64_t state_changed_usec;       /* realtime */
+
+        uid_t owner_uid;
+        char *template_id;
+        char *template_name;               /* as it was asked for, NAME:TAG; may be NULL */
+        char *hostname;
+        char *request_id;
+        char **labels;
+        char *bound_client;
+        uint64_t mem_bytes;
+        uint32_t cpus;
+        uint64_t disk_bytes;
+        uint64_t cpu_quota_usec;
+        uint64_t timeout_usec;
+        uint64_t created_usec;             /* realtime */
+        uint64_t deadline_usec;            /* realtime; UINT64_MAX = none */
+
+        char *scope_name;                  /* cube-<id>.scope */
+        pid_t vmm_pid;
+        uint32_t vmm_uid;
+        char *kernel_release;              /* told by the guest: sanitized, for show only */
+
+        /* Why it ended, once it has. */
+        VmmExitReason exit_reason;
+        uint32_t exit_status;
+
+        struct SandboxPrivate *priv;       /* scope, VMM, pending requests: daemon/ only */
+};
+
+/* Completed: error is NULL or set, valid during the call only. */
+typedef void (*SandboxDone)(Sandbox *s, const sd_bus_error *error, void *userdata);
+
+/* Checks spec against host and configuration, makes the object in state creating and starts
+ * prepare and claim. done is called when it runs (its agent answered) or failed; when it failed
+ * the object is freed after the callback. */
+int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *userdata,
+                   Sandbox **ret, sd_bus_error *error);
+
+typedef struct ExecSpec {
+        char **argv;
+        char **env;                        /* NAME=VALUE; may be NULL */
+        const char *cwd;
+        const char *user;
+        bool pty;
+        uint32_t rows, cols;
+        uint64_t timeout_usec;             /* 0 = none */
+} ExecSpec;
+
+/* n_fds = 3 (stdin, stdout, stderr) or 1 (pty); the callback takes the fds it wants by TAKE_FD,
+ * the rest is closed. */
+typedef void (*ExecDone)(Sandbox *s, const sd_bus_error *error, uint32_t pid, int *fds, size_t n_fds, void *userdata);
+int sandbox_exec(Sandbox *s, const ExecSpec *spec, ExecDone done, void *userdata, sd_bus_error *error);
+
+/* A request on the control stream. body is a finished TLV body. The callback gets the TLV body of
+ * each AGENT_OK frame; more says that others follow. An AGENT_ERROR becomes an errno error. */
+typedef void (*AgentAnswer)(Sandbox *s, const sd_bus_error *error, const uint8_t *body, size_t size, bool more,
+                            void *userdata);
+int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer,
+                          void *userdata, sd_bus_error *error);
+
+/* Opens a stream to the agent; the callback's fd is the client's end (take it by TAKE_FD), body
+ * that of the agent's AGENT_OK. */
+typedef void (*StreamDone)(Sandbox *s, const sd_bus_error *error, int *fd, const uint8_t *body, size_t size,
+                           void *userdata);
+int sandbox_open_stream(Sandbox *s, AgentFrameType type, const TlvWriter *body, StreamDone done, void *userdata,
+                        sd_bus_error *error);
+
+/* A read-only fd of the ConsoleRing memfd. */
+int sandbox_open_console(Sandbox *s, int *ret_fd, sd_bus_error *error);
+
+/* Asks the guest to power off and ends it after the configured time-out. Idempotent. done may be
+ * NULL; it is called when the VMM is gone. */
+int sandbox_stop(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error);
+/* Ends the VMM at once. reason: VMM_EXIT_KILLED or VMM_EXIT_TIMEOUT. */
+int sandbox_kill(Sandbox *s, VmmExitReason reason, SandboxDone done, void *userdata, sd_bus_error *error);
+
+/* From now; UINT64_MAX = none. */
+int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error);
+/* 0 leaves a limit as it is. Asynchronous towards PID 1. */
+int sandbox_set_limits(Sandbox *s, uint64_t cpu_quota_usec, SandboxDone done, void *userdata, sd_bus_error *error);
+
+typedef struct SandboxStatistics {
+        uint64_t memory_current, memory_peak, cpu_usage_usec, pids_current, oom_kills; /* UINT64_MAX = not known */
+        VmmCounter *counters;
+        size_t n_counters;
+} SandboxStatistics;
+typedef void (*StatisticsDone)(Sandbox *s, const sd_bus_error *error, const SandboxStatistics *st, void *userdata);
+int sandbox_get_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error);

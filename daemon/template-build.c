@@ -1,0 +1,792 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/fd-util.h"
+#include "base/parse.h"
+#include "daemon/id.h"
+#include "daemon/json-strict.h"
+#include "daemon/template-build.h"
+#include "daemon/tool.h"
+
+#define ROOT_BYTES_DEFAULT GIB(32)
+/* What an image may have beyond its files. */
+#define ROOT_BYTES_SLACK MIB(16)
+#define STEP_TIMEOUT_DEFAULT (30 * 60 * USEC_PER_SEC)
+#define PROGRESS_INTERVAL (500 * USEC_PER_MSEC)
+#define BUILD_NAME_MAX 32U
+
+/* A descriptor that tools get beside standard streams and report. */
+#define TOOL_EXTRA_FD 4
+#define TOOL_EXTRA_PATH "/proc/self/fd/4"
+
+/* One for all disks: a guest knows its disk by its place, and the same input shall make the same bytes. */
+#define DISK_UUID "c0bed15c-0000-4000-8000-000000000001"
+
+typedef enum BuildStep {
+        STEP_PROBE,
+        STEP_KERNEL,
+        STEP_INITRAMFS,
+        STEP_ROOT,
+        STEP_DISK,
+        STEP_COMMIT,
+        STEP_CLEAN, /* only after a failure */
+        _STEP_MAX,
+} BuildStep;
+
+struct TemplateBuild {
+        sd_event *event;
+        TemplateStore *store;
+        TemplateBuildCallbacks callbacks;
+        void *userdata;
+
+        Template *template;  /* in the making; the store loads its own from what was committed */
+        char name[BUILD_NAME_MAX]; /* of the directory */
+        int dir_fd;
+        int rootfs_fd, kernel_fd, modules_fd;
+        bool no_modules;
+        gid_t owner_gid;
+        uint64_t root_max_bytes;
+        uint64_t timeout_usec;
+        uint64_t rootfs_bytes;
+
+        BuildStep step;
+        int output_fd;       /* the file that this step makes */
+        Tool *tools[2];      /* the second reads from the first */
+        int results[2];
+        char *messages[2];
+        size_t n_tools, n_running;
+        sd_event_source *progress;
+
+        int result;
+        char *message;
+};
+
+typedef struct StepType {
+        const char *name;    /* in errors */
+        const char *words;   /* in progress */
+        unsigned percent;    /* where it begins */
+        int (*start)(TemplateBuild *b);
+        int (*finish)(TemplateBuild *b);
+} StepType;
+
+static int build_advance(TemplateBuild *b);
+static const StepType step_types[_STEP_MAX];
+
+/* The first failure stays. Returns r. */
+_printf_(3, 4) static int fail(TemplateBuild *b, int r, const char *format, ...) {
+        va_list ap;
+
+        if (b->result < 0)
+                return b->result;
+        b->result = r;
+        va_start(ap, format);
+        if (vasprintf(&b->message, format, ap) < 0)
+                b->message = NULL;
+        va_end(ap);
+        return r;
+}
+
+/* Only root can come near it, and the tools are handed its descriptor; by /proc/self/fd they may open
+ * it anew as whoever they are. */
+static int output_create(TemplateBuild *b, TemplateFile file) {
+        const char *name = template_file_name(file);
+
+        b->output_fd = openat(b->dir_fd, name, O_RDWR|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0600);
+        if (b->output_fd < 0 || fchmod(b->output_fd, 0666) < 0)
+                return fail(b, -errno, "creating %s: %s", name, strerror(errno));
+        return 0;
+}
+
+/* Takes it away from the tools. */
+static int output_close(TemplateBuild *b, TemplateFile file) {
+        struct stat st;
+
+        if (fchmod(b->output_fd, 0400) < 0 || fstat(b->output_fd, &st) < 0)
+                return fail(b, -errno, "%s: %s", template_file_name(file), strerror(errno));
+        b->template->file_bytes[file] = (uint64_t) st.st_size;
+        b->output_fd = safe_close(b->output_fd);
+        return 0;
+}
+
+static void on_tool_log(Tool *tool, const char *text, size_t size, void *userdata) {
+        TemplateBuild *b = userdata;
+        if (b->callbacks.log)
+                b->callbacks.log(b, text, size, b->userdata);
+}
+
+/* Of a pipeline whose first part failed, the second complains about a broken stream, and the other
+ * way round the first dies of SIGPIPE: neither is the cause. */
+static const char *failed_tool(const TemplateBuild *b, int *ret) {
+        size_t i = b->results[0] < 0 && (b->n_tools < 2 || b->results[0] != -EPIPE || b->results[1] >= 0) ? 0 : 1;
+
+        *ret = b->results[i];
+        return strempty(b->messages[i]);
+}
+
+static void tools_done(TemplateBuild *b) {
+        for (size_t i = 0; i < ELEMENTSOF(b->tools); i++) {
+                b->tools[i] = tool_free(b->tools[i]);
+                free(b->messages[i]);
+                b->messages[i] = NULL;
+                b->results[i] = 0;
+        }
+        b->n_tools = b->n_running = 0;
+}
+
+static void on_tool_done(Tool *tool, int r, const char *message, void *userdata) {
+        TemplateBuild *b = userdata;
+
+        for (size_t i = 0; i < b->n_tools; i++)
+                if (b->tools[i] == tool) {
+                        b->results[i] = r;
+                        b->messages[i] = message ? strdup(message) : NULL;
+                }
+        if (--b->n_running > 0)
+                return;
+
+        b->progress = sd_event_source_disable_unref(b->progress);
+        if (b->step != STEP_CLEAN) {
+                const char *text = failed_tool(b, &r);
+                if (r < 0)
+                        (void) fail(b, r, "%s", text);
+                else if (b->result >= 0)
+                        (void) step_types[b->step].finish(b);
+        }
+        tools_done(b);
+        (void) build_advance(b);
+}
+
+static int run(TemplateBuild *b, ToolSpec *spec) {
+        int r;
+
+        if (spec->timeout_usec == 0)
+                spec->timeout_usec = b->timeout_usec;
+        r = tool_start(b->event, spec, on_tool_done, on_tool_log, b, &b->tools[b->n_tools]);
+        if (r < 0)
+                return fail(b, r, "starting %s: %s", spec->argv[0], strerror(-r));
+        b->n_tools++;
+        b->n_running++;
+        return 0;
+}
+
+static ToolSpec tool_spec(const TemplateBuild *b, const char *const *argv) {
+        ToolSpec spec = TOOL_SPEC_INIT;
+
+        spec.argv = argv;
+        spec.uid = b->store->tools.uid;
+        spec.gid = b->store->tools.gid;
+        return spec;
+}
+
+/* Reads what a caller gave by its own path: with the caller's rights. */
+static void run_as_owner(const TemplateBuild *b, ToolSpec *spec) {
+        if (b->store->tools.uid == (uid_t) -1)
+                return;
+        spec->uid = b->template->owner_uid;
+        if (b->owner_gid != (gid_t) -1)
+                spec->gid = b->owner_gid;
+}
+
+static int parse_report(TemplateBuild *b, json_object **ret) {
+        const char *text;
+        size_t size;
+        int r;
+
+        text = tool_report(b->tools[0], &size);
+        r = json_parse_strict(text, size, ret);
+        return r < 0 ? fail(b, r, "cube-image reported nonsense") : 0;
+}
+
+/* Probe: how is the root file system given? */
+
+static int probe_start(TemplateBuild *b) {
+        const char *const argv[] = { b->store->tools.cube_image, "probe", NULL };
+        ToolSpec spec = tool_spec(b, argv);
+
+        spec.fds[0] = b->rootfs_fd;
+        spec.report = true;
+        return run(b, &spec);
+}
+
+static int probe_finish(TemplateBuild *b) {
+        static const char *const keys[] = { "type", "bytes", NULL };
+        _cleanup_json_ json_object *o = NULL;
+        const char *type;
+        int r;
+
+        r = parse_report(b, &o);
+        if (r < 0)
+                return r;
+        r = json_check_keys(o, keys);
+        if (r >= 0)
+                r = json_get_string(o, "type", 16, &type);
+        if (r >= 0)
+                r = json_get_u64(o, "bytes", 0, INT64_MAX, &b->rootfs_bytes);
+        if (r >= 0 && !streq(type, "tar") && !streq(type, "directory") && !streq(type, "squashfs") &&
+            !streq(type, "erofs"))
+                r = -EBADMSG;
+        if (r < 0)
+                return fail(b, r, "cube-image reported nonsense");
+
+        b->template->root_type = strdup(type);
+        return b->template->root_type ? 0 : fail(b, -ENOMEM, "out of memory");
+}
+
+/* Kernel */
+
+static int kernel_start(TemplateBuild *b) {
+        const char *const argv[] = { b->store->tools.cube_image, "kernel", NULL };
+        ToolSpec spec = tool_spec(b, argv);
+        int r;
+
+        r = output_create(b, TEMPLATE_FILE_KERNEL);
+        if (r < 0)
+                return r;
+        spec.fds[0] = b->kernel_fd;
+        spec.fds[1] = b->output_fd;
+        spec.report = true;
+        spec.file_bytes_max = GIB(1);
+        return run(b, &spec);
+}
+
+static int kernel_finish(TemplateBuild *b) {
+        _cleanup_json_ json_object *o = NULL;
+        int r;
+
+        r = output_close(b, TEMPLATE_FILE_KERNEL);
+        if (r >= 0)
+                r = parse_report(b, &o);
+        if (r < 0)
+                return r;
+        r = kernel_info_from_json(o, &b->template->kernel);
+        if (r < 0 || b->template->kernel.file_bytes != b->template->file_bytes[TEMPLATE_FILE_KERNEL])
+                return fail(b, -EBADMSG, "cube-image reported nonsense");
+        return 0;
+}
+
+/* Initramfs */
+
+/* The kernel's release is a checked file name. */
+static int find_modules(TemplateBuild *b, int *ret_fd) {
+        const char *release = b->template->kernel.release;
+        char path[PATH_MAX];
+
+        if (b->no_modules || (b->modules_fd < 0 && !*release)) {
+                *ret_fd = -EBADF;
+                return 0;
+        }
+        if (b->modules_fd >= 0) {
+                *ret_fd = TAKE_FD(b->modules_fd);
+                return 0;
+        }
+        if (snprintf(path, sizeof(path), "%s/%s", b->store->tools.modules_dir, release) >= (int) sizeof(path))
+                return fail(b, -ENAMETOOLONG, "%s: %s", b->store->tools.modules_dir, strerror(ENAMETOOLONG));
+        *ret_fd = open(path, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        if (*ret_fd < 0)
+                return fail(b, -errno,
+                            "the modules of kernel %s are not there (%s: %s); name their directory, or say that it needs none",
+                            release, path, strerror(errno));
+        return 0;
+}
+
+static int initramfs_start(TemplateBuild *b) {
+        const char *argv[] = { b->store->tools.cube_image, "initramfs", NULL, NULL };
+        _cleanup_close_ int agent_fd = -EBADF, modules_fd = -EBADF;
+        ToolSpec spec = tool_spec(b, argv);
+        int r;
+
+        agent_fd = open(b->store->tools.agent, O_RDONLY|O_CLOEXEC);
+        if (agent_fd < 0)
+                return fail(b, -errno, "%s: %s", b->store->tools.agent, strerror(errno));
+        if (b->modules_fd >= 0)
+                run_as_owner(b, &spec);
+        r = find_modules(b, &modules_fd);
+        if (r >= 0)
+                r = output_create(b, TEMPLATE_FILE_INITRAMFS);
+        if (r < 0)
+                return r;
+        if (modules_fd < 0)
+                argv[2] = "--no-modules";
+        spec.fds[0] = agent_fd;
+        spec.fds[1] = b->output_fd;
+        spec.fds[4] = modules_fd;
+        spec.file_bytes_max = GIB(1);
+        return run(b, &spec);
+}
+
+static int initramfs_finish(TemplateBuild *b) {
+        char have[FORMAT_SIZE_MAX], floor[FORMAT_SIZE_MAX];
+        int r;
+
+        r = output_close(b, TEMPLATE_FILE_INITRAMFS);
+        if (r < 0)
+                return r;
+        if (b->template->mem_bytes < template_floor(b->template))
+                return fail(b, -ERANGE, "%s of memory are not enough: kernel %s needs at least %s",
+                            format_size(have, b->template->mem_bytes), b->template->kernel.release,
+                            format_size(floor, template_floor(b->template)));
+        return 0;
+}
+
+/* Root image */
+
+/* The position that we share with the tool. lseek() would wait for a read() that a FUSE file system
+ * never answers; this doesn't. */
+static uint64_t shared_position(int fd) {
+        _cleanup_free_ char *text = NULL;
+        const char *digits;
+        char path[64];
+
+        (void) snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+        if (read_file(AT_FDCWD, path, 4096, &text, NULL) < 0)
+                return 0;
+        digits = startswith(text, "pos:\t");
+        return digits ? strtoull(digits, NULL, 10) : 0;
+}
+
+static void tell_progress(TemplateBuild *b, unsigned percent) {
+        if (b->callbacks.progress)
+                b->callbacks.progress(b, step_types[b->step].words, percent, b->userdata);
+}
+
+static int on_progress(sd_event_source *source, uint64_t usec, void *userdata) {
+        TemplateBuild *b = userdata;
+        unsigned from = step_types[b->step].percent, to = step_types[b->step + 1].percent;
+        uint64_t done = MIN(shared_position(b->rootfs_fd), b->rootfs_bytes);
+
+        tell_progress(b, from + (unsigned) ((to - from) * (double) done / (double) b->rootfs_bytes));
+        return sd_event_source_set_time_relative(source, PROGRESS_INTERVAL);
+}
+
+static int watch_progress(TemplateBuild *b) {
+        int r;
+
+        if (b->rootfs_bytes == 0)
+                return 0;
+        r = sd_event_add_time_relative(b->event, &b->progress, CLOCK_MONOTONIC, PROGRESS_INTERVAL, 0, on_progress, b);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(b->progress, SD_EVENT_ON);
+        return r < 0 ? fail(b, r, "watching the progress: %s", strerror(-r)) : 0;
+}
+
+static int start_squashfs(TemplateBuild *b, int in_fd) {
+        const char *const argv[] = {
+                b->store->tools.mksquashfs, "-", TOOL_EXTRA_PATH, "-tar", "-noappend", "-quiet", "-no-progress",
+                "-comp", "zstd", "-Xcompression-level", "3", "-mem", "256M",
+                "-mkfs-time", "0", "-root-time", "0", "-root-mode", "0755", "-root-uid", "0", "-root-gid", "0", NULL,
+        };
+        ToolSpec spec = tool_spec(b, argv);
+
+        spec.fds[0] = in_fd;
+        spec.fds[TOOL_EXTRA_FD] = b->output_fd;
+        spec.file_bytes_max = b->root_max_bytes + ROOT_BYTES_SLACK;
+        return run(b, &spec);
+}
+
+static int start_tar(TemplateBuild *b, const char *max) {
+        const char *const argv[] = { b->store->tools.cube_image, "rootfs", max, NULL };
+        _cleanup_close_ int read_fd = -EBADF, write_fd = -EBADF;
+        ToolSpec spec = tool_spec(b, argv);
+        int fds[2], r;
+
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return fail(b, -errno, "making a pipe: %s", strerror(errno));
+        read_fd = fds[0];
+        write_fd = fds[1];
+        (void) fcntl(write_fd, F_SETPIPE_SZ, (int) MIB(1));
+
+        spec.fds[0] = b->rootfs_fd;
+        spec.fds[1] = write_fd;
+        if (streq(b->template->root_type, "directory"))
+                run_as_owner(b, &spec);
+        r = run(b, &spec);
+        return r < 0 ? r : start_squashfs(b, read_fd);
+}
+
+static int start_copy(TemplateBuild *b, const char *max) {
+        const char *const argv[] = { b->store->tools.cube_image, "copy", max, NULL };
+        ToolSpec spec = tool_spec(b, argv);
+
+        spec.fds[0] = b->rootfs_fd;
+        spec.fds[1] = b->output_fd;
+        spec.file_bytes_max = b->root_max_bytes + ROOT_BYTES_SLACK;
+        return run(b, &spec);
+}
+
+static int root_start(TemplateBuild *b) {
+        bool image = streq(b->template->root_type, "squashfs") || streq(b->template->root_type, "erofs");
+        char max[32];
+        int r;
+
+        (void) snprintf(max, sizeof(max), "%" PRIu64, b->root_max_bytes);
+        r = output_create(b, TEMPLATE_FILE_ROOT);
+        if (r >= 0)
+                r = image ? start_copy(b, max) : start_tar(b, max);
+        return r < 0 ? r : watch_progress(b);
+}
+
+static int root_finish(TemplateBuild *b) {
+        int r = output_close(b, TEMPLATE_FILE_ROOT);
+
+        if (r < 0 || streq(b->template->root_type, "squashfs") || streq(b->template->root_type, "erofs"))
+                return r;
+        free(b->template->root_type);
+        b->template->root_type = strdup("squashfs");
+        return b->template->root_type ? 0 : fail(b, -ENOMEM, "out of memory");
+}
+
+/* Disk */
+
+static int disk_start(TemplateBuild *b) {
+        const char *argv[] = {
+                b->store->tools.mkfs, "-q", "-F", "-b", "4096", "-m", "0", "-U", DISK_UUID,
+                "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0,hash_seed=" DISK_UUID,
+                /* A large journal would fill the overlay of every sandbox in time. */
+                "-J", "size=16", TOOL_EXTRA_PATH, NULL,
+        };
+        ToolSpec spec = tool_spec(b, argv);
+        int r;
+
+        r = output_create(b, TEMPLATE_FILE_DISK);
+        if (r < 0)
+                return r;
+        if (ftruncate(b->output_fd, (off_t) b->template->disk_bytes) < 0)
+                return fail(b, -errno, "making a disk of %" PRIu64 " bytes: %s", b->template->disk_bytes,
+                            strerror(errno));
+        spec.fds[TOOL_EXTRA_FD] = b->output_fd;
+        spec.file_bytes_max = b->template->disk_bytes;
+        return run(b, &spec);
+}
+
+static int disk_finish(TemplateBuild *b) {
+        int r = output_close(b, TEMPLATE_FILE_DISK);
+
+        if (r >= 0 && b->template->file_bytes[TEMPLATE_FILE_DISK] != b->template->disk_bytes)
+                return fail(b, -EIO, "mkfs changed the size of the disk");
+        return r;
+}
+
+/* Commit */
+
+static int description_fd(const TemplateBuild *b, int *ret_fd) {
+        _cleanup_close_ int fd = memfd_create("template", MFD_CLOEXEC);
+        _cleanup_json_ json_object *o = template_to_json(b->template);
+        const char *text = o ? json_object_to_json_string(o) : NULL;
+        int r;
+
+        if (fd < 0)
+                return -errno;
+        if (!text)
+                return -ENOMEM;
+        r = write_full(fd, text, strlen(text));
+        if (r < 0)
+                return r;
+        if (lseek(fd, 0, SEEK_SET) < 0)
+                return -errno;
+        *ret_fd = TAKE_FD(fd);
+        return 0;
+}
+
+static int commit_start(TemplateBuild *b) {
+        char uid[16], name[160];
+        const char *const argv[] = {
+                b->store->tools.cube_image, "commit", b->name, b->template->id, uid, name, NULL,
+        };
+        _cleanup_close_ int fd = -EBADF;
+        ToolSpec spec = TOOL_SPEC_INIT;
+        int r;
+
+        (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) b->template->owner_uid);
+        (void) snprintf(name, sizeof(name), "%s:%s", b->template->name, b->template->tag);
+        r = description_fd(b, &fd);
+        if (r < 0)
+                return fail(b, r, "describing the template: %s", strerror(-r));
+        spec.argv = argv;
+        spec.fds[0] = fd;
+        spec.fds[3] = b->store->root_fd;
+        return run(b, &spec);
+}
+
+static int commit_finish(TemplateBuild *b) {
+        return 0;
+}
+
+/* What a failed build left. It may have been committed when it was cancelled. */
+static int clean_start(TemplateBuild *b) {
+        const char *const argv[] = { b->store->tools.cube_image, "remove", b->name, b->template->id, NULL };
+        ToolSpec spec = TOOL_SPEC_INIT;
+
+        spec.argv = argv;
+        spec.fds[3] = b->store->root_fd;
+        return run(b, &spec);
+}
+
+static const StepType step_types[_STEP_MAX] = {
+        [STEP_PROBE] = { "rootfs", "looking at the root file system", 0, probe_start, probe_finish },
+        [STEP_KERNEL] = { "kernel", "unpacking the kernel", 2, kernel_start, kernel_finish },
+        [STEP_INITRAMFS] = { "initramfs", "making the initramfs", 8, initramfs_start, initramfs_finish },
+        [STEP_ROOT] = { "root", "making the root image", 10, root_start, root_finish },
+        [STEP_DISK] = { "disk", "formatting the disk", 85, disk_start, disk_finish },
+        [STEP_COMMIT] = { "commit", "writing the template", 90, commit_start, commit_finish },
+        [STEP_CLEAN] = { "clean", "cleaning up", 100, clean_start, NULL },
+};
+
+static void build_end(TemplateBuild *b) {
+        _cleanup_free_ char *message = NULL;
+        Template *t = NULL;
+        int r = b->result;
+
+        if (r >= 0) {
+                r = template_store_add(b->store, b->template->id, &t);
+                if (r < 0 && asprintf(&message, "loading the new template: %s", strerror(-r)) < 0)
+                        message = NULL;
+        } else
+                message = TAKE_PTR(b->message);
+        b->callbacks.done(b, r < 0 ? r : 0, message, r < 0 ? NULL : t, b->userdata);
+}
+
+/* "root: mksquashfs: ..." */
+static void prefix_message(TemplateBuild *b) {
+        char *text = NULL;
+
+        if (asprintf(&text, "%s: %s", step_types[b->step].name, strempty(b->message)) < 0)
+                return;
+        free(b->message);
+        b->message = text;
+}
+
+/* Starts the step that b->step says. When that fails half-way, what was started is killed, and its
+ * end leads on. */
+static int build_start_step(TemplateBuild *b) {
+        int r;
+
+        tell_progress(b, step_types[b->step].percent);
+        /* Cancelled by the callback? */
+        if (b->result < 0 && b->step != STEP_CLEAN)
+                return b->result;
+        r = step_types[b->step].start(b);
+        if (r < 0)
+                for (size_t i = 0; i < b->n_tools; i++)
+                        tool_kill(b->tools[i]);
+        return r;
+}
+
+/* To the next step, to the clean-up after a failure, or to the end. */
+static int build_advance(TemplateBuild *b) {
+        for (;;) {
+                if (b->step == STEP_CLEAN || (b->step == STEP_COMMIT && b->result >= 0)) {
+                        build_end(b);
+                        return 0;
+                }
+                if (b->result < 0) {
+                        b->output_fd = safe_close(b->output_fd);
+                        prefix_message(b);
+                        b->step = STEP_CLEAN;
+                } else
+                        b->step++;
+                if (build_start_step(b) >= 0 || b->n_running > 0)
+                        return 0;
+        }
+}
+
+void template_build_cancel(TemplateBuild *b) {
+        if (b->step == STEP_CLEAN || b->result < 0)
+                return;
+        (void) fail(b, -ECANCELED, "cancelled");
+        for (size_t i = 0; i < b->n_tools; i++)
+                tool_kill(b->tools[i]);
+}
+
+TemplateBuild *template_build_free(TemplateBuild *b) {
+        if (!b)
+                return NULL;
+        tools_done(b);
+        sd_event_source_disable_unref(b->progress);
+        safe_close(b->output_fd);
+        safe_close(b->dir_fd);
+        safe_close(b->rootfs_fd);
+        safe_close(b->kernel_fd);
+        safe_close(b->modules_fd);
+        template_free(b->template);
+        sd_event_unref(b->event);
+        free(b->message);
+        free(b);
+        return NULL;
+}
+
+const char *template_build_id(const TemplateBuild *b) {
+        return b->template->id;
+}
+
+int template_default_kernel(const char *boot_dir, char **ret_path) {
+        _cleanup_free_ char *best = NULL;
+        bool best_cloud = false;
+        struct dirent *de;
+        DIR *d = opendir(boot_dir);
+
+        if (!d)
+                return -errno;
+        while ((de = readdir(d))) {
+                const char *release = startswith(de->d_name, "vmlinuz-");
+                size_t n = strlen(de->d_name), m = strlen("-cloud-amd64");
+                bool cloud = n > m && streq(de->d_name + n - m, "-cloud-amd64");
+                char *copy;
+
+                if (!release || (best && (cloud < best_cloud ||
+                                          (cloud == best_cloud && strverscmp(de->d_name, best) <= 0))))
+                        continue;
+                copy = strdup(de->d_name);
+                if (!copy)
+                        continue;
+                free(best);
+                best = copy;
+                best_cloud = cloud;
+        }
+        (void) closedir(d);
+        if (!best)
+                return -ENOENT;
+        return asprintf(ret_path, "%s/%s", boot_dir, best) < 0 ? -ENOMEM : 0;
+}
+
+static int duplicate(int fd, int *ret) {
+        if (fd < 0)
+                return 0;
+        *ret = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        return *ret < 0 ? -errno : 0;
+}
+
+/* What is wrong with the numbers and words; NULL when nothing is. */
+static const char *params_fault(const TemplateBuildParams *p) {
+        if (!p->name || !template_name_valid(p->name))
+                return "the template's name is not valid: letters, digits and ._- are allowed, 63 at most";
+        if (p->tag && !template_name_valid(p->tag))
+                return "the template's tag is not valid: letters, digits and ._- are allowed, 63 at most";
+        if (p->rootfs_fd < 0)
+                return "there is no root file system";
+        if (p->mem_bytes == 0 || p->mem_bytes > TEMPLATE_MEMORY_MAX || p->mem_bytes % MIB(1))
+                return "memory has to be a number of MiB, 32 GiB at most";
+        if (p->cpus == 0 || p->cpus > TEMPLATE_CPUS_MAX)
+                return "1 to 16 CPUs are possible";
+        if (p->disk_bytes < MIB(64) || p->disk_bytes > TEMPLATE_DISK_MAX || p->disk_bytes % MIB(1))
+                return "the disk has to be a number of MiB, 64 at least and 64 TiB at most";
+        for (const char *c = strempty(p->cmdline); *c; c++)
+                if (*c < ' ' || *c > '~')
+                        return "the kernel command line holds characters other than printable ASCII";
+        if (strlen(strempty(p->cmdline)) > TEMPLATE_CMDLINE_MAX)
+                return "the kernel command line is too long";
+        return NULL;
+}
+
+static int template_make(const TemplateBuildParams *p, Template **ret) {
+        _cleanup_(template_freep) Template *t = new0(Template, 1);
+        struct timespec now;
+        char id[ID_SIZE];
+
+        if (!t)
+                return -ENOMEM;
+        id_random(id);
+        (void) clock_gettime(CLOCK_REALTIME, &now);
+        t->id = strdup(id);
+        t->name = strdup(p->name);
+        t->tag = strdup(p->tag ? p->tag : TEMPLATE_TAG_DEFAULT);
+        t->owner_uid = p->owner_uid;
+        t->created_usec = (uint64_t) now.tv_sec * USEC_PER_SEC + (uint64_t) now.tv_nsec / NSEC_PER_USEC;
+        t->mem_bytes = p->mem_bytes;
+        t->cpus = p->cpus;
+        t->disk_bytes = p->disk_bytes;
+        t->cmdline = strdup(strempty(p->cmdline));
+        if (!t->id || !t->name || !t->tag || !t->cmdline)
+                return -ENOMEM;
+        *ret = TAKE_PTR(t);
+        return 0;
+}
+
+static int open_kernel(TemplateBuild *b, const TemplateBuildParams *p) {
+        _cleanup_free_ char *found = NULL;
+        const char *path = p->kernel_path;
+        int r;
+
+        if (p->kernel_fd >= 0)
+                return duplicate(p->kernel_fd, &b->kernel_fd);
+        if (isempty(path)) {
+                r = template_default_kernel(b->store->tools.boot_dir, &found);
+                if (r < 0)
+                        return fail(b, r,
+                                    "there is no kernel for guests in %s: install linux-image-cloud-amd64, or set KernelPath=",
+                                    b->store->tools.boot_dir);
+                path = found;
+        }
+        b->kernel_fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
+        return b->kernel_fd < 0 ? fail(b, -errno, "%s: %s", path, strerror(errno)) : 0;
+}
+
+static int make_directory(TemplateBuild *b) {
+        (void) snprintf(b->name, sizeof(b->name), "%s%s", STORE_BUILD_PREFIX, b->template->id);
+        if (mkdirat(b->store->root_fd, b->name, 0700) < 0)
+                return fail(b, -errno, "making %s in %s: %s", b->name, b->store->root, strerror(errno));
+        b->dir_fd = openat(b->store->root_fd, b->name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+        return b->dir_fd < 0 ? fail(b, -errno, "%s: %s", b->name, strerror(errno)) : 0;
+}
+
+static int build_prepare(TemplateBuild *b, const TemplateBuildParams *p) {
+        const char *fault = params_fault(p);
+        int r;
+
+        if (fault)
+                return fail(b, -EINVAL, "%s", fault);
+        r = template_make(p, &b->template);
+        if (r >= 0)
+                r = duplicate(p->rootfs_fd, &b->rootfs_fd);
+        if (r >= 0)
+                r = duplicate(p->modules_fd, &b->modules_fd);
+        if (r >= 0)
+                r = open_kernel(b, p);
+        if (r >= 0)
+                r = make_directory(b);
+        return r < 0 ? fail(b, r, "%s", strerror(-r)) : 0;
+}
+
+int template_build_start(
+                sd_event *e,
+                TemplateStore *s,
+                const TemplateBuildParams *params,
+                const TemplateBuildCallbacks *callbacks,
+                void *userdata,
+                TemplateBuild **ret,
+                char **ret_message) {
+        _cleanup_(template_build_freep) TemplateBuild *b = new0(TemplateBuild, 1);
+        int r;
+
+        if (!b)
+                return -ENOMEM;
+        b->event = sd_event_ref(e);
+        b->store = s;
+        b->callbacks = *callbacks;
+        b->userdata = userdata;
+        b->dir_fd = b->rootfs_fd = b->kernel_fd = b->modules_fd = b->output_fd = -EBADF;
+        b->no_modules = params->no_modules;
+        b->owner_gid = params->owner_gid;
+        b->root_max_bytes = params->root_max_bytes > 0 ? params->root_max_bytes : ROOT_BYTES_DEFAULT;
+        b->timeout_usec = params->step_timeout_usec > 0 ? params->step_timeout_usec : STEP_TIMEOUT_DEFAULT;
+
+        r = build_prepare(b, params);
+        if (r >= 0)
+                r = build_start_step(b);
+        if (r < 0) {
+                /* Nothing was put into it yet. */
+                if (b->dir_fd >= 0)
+                        (void) unlinkat(s->root_fd, b->name, AT_REMOVEDIR);
+                if (ret_message)
+                        *ret_message = TAKE_PTR(b->message);
+                return r;
+        }
+        *ret = TAKE_PTR(b);
+        return 0;
+}

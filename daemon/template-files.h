@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The names in a template's directory and in the store's, for cubed and cube-image alike. */
+
+#define TEMPLATE_JSON "template.json"
+#define TEMPLATE_JSON_VERSION 1U
+
+typedef enum TemplateFile {
+        TEMPLATE_FILE_KERNEL,    /* ELF, a hard link into the kernel cache */
+        TEMPLATE_FILE_INITRAMFS,
+        TEMPLATE_FILE_ROOT,      /* squashfs or erofs, a multiple of 4 KiB */
+        TEMPLATE_FILE_DISK,      /* sparse ext4 of disk_bytes */
+        _TEMPLATE_FILE_MAX,
+} TemplateFile;
+
+#define TEMPLATE_FILE_NAMES                                     \
+        {                                                       \
+                [TEMPLATE_FILE_KERNEL] = "vmlinux",             \
+                [TEMPLATE_FILE_INITRAMFS] = "initramfs.cpio",   \
+                [TEMPLATE_FILE_ROOT] = "root.img",              \
+                [TEMPLATE_FILE_DISK] = "disk.img",              \
+        }
+
+/* The key of a file's hash in template.json; see image/hash-file.h for what a disk's is. */
+#define TEMPLATE_HASH_KEY(file) ((file) == TEMPLATE_FILE_DISK ? "blocks_sha256" : "sha256")
+
+/* In the store's root, beside the templates. */
+#define STORE_BUILD_PREFIX ".build-"
+#define STORE_REMOVE_PREFIX ".remove-"
+#define STORE_KERNELS ".kernels"
+#define STORE_NAMES "names"

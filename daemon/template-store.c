@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/parse.h"
+#include "daemon/template.h"
+#include "daemon/tool.h"
+
+#ifndef CUBE_LIBEXEC_DIR
+#define CUBE_LIBEXEC_DIR "/usr/lib/cubed"
+#endif
+
+#define TOOLS_USER "cubed-image"
+#define UID_NOBODY 65534U
+#define GID_NOGROUP 65534U
+
+#define WARNINGS_MAX 64U
+#define LEFTOVERS_MAX 60U
+
+/* A child that removes something; owned by the store until it has ended. */
+typedef struct StoreJob StoreJob;
+struct StoreJob {
+        TemplateStore *store;
+        StoreJob *next;
+        Tool *tool;
+        char *id; /* NULL for leftovers */
+        template_removed_t done;
+        void *userdata;
+};
+
+static inline void closedirp(DIR **d) {
+        if (*d)
+                (void) closedir(*d);
+}
+
+_printf_(2, 3) static void warn(TemplateStore *s, const char *format, ...) {
+        char *text = NULL;
+        va_list ap;
+
+        if (s->n_warnings == WARNINGS_MAX)
+                return;
+        va_start(ap, format);
+        if (vasprintf(&text, format, ap) >= 0)
+                s->warnings[s->n_warnings++] = text;
+        va_end(ap);
+}
+
+static Template *find_id(const TemplateStore *s, const char *id) {
+        for (size_t i = 0; i < s->n_templates; i++)
+                if (streq(s->templates[i]->id, id))
+                        return s->templates[i];
+        return NULL;
+}
+
+static Template *find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag) {
+        for (size_t i = 0; i < s->n_templates; i++) {
+                Template *t = s->templates[i];
+                if (t->named && t->owner_uid == owner && streq(t->name, name) && streq(t->tag, tag))
+                        return t;
+        }
+        return NULL;
+}
+
+Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref) {
+        _cleanup_free_ char *name = NULL, *tag = NULL;
+        Template *t = find_id(s, ref);
+
+        if (t)
+                return t;
+        if (template_ref_parse(ref, &name, &tag) < 0)
+                return NULL;
+        t = find_name(s, owner, name, tag);
+        return t || owner == 0 ? t : find_name(s, 0, name, tag);
+}
+
+static int attach(TemplateStore *s, Template *t) {
+        Template **list = reallocarray(s->templates, s->n_templates + 1, sizeof(*list));
+
+        if (!list)
+                return -ENOMEM;
+        s->templates = list;
+        s->templates[s->n_templates++] = t;
+        t->store = s;
+        return 0;
+}
+
+static void detach(Template *t) {
+        TemplateStore *s = t->store;
+
+        for (size_t i = 0; s && i < s->n_templates; i++)
+                if (s->templates[i] == t) {
+                        s->templates[i] = s->templates[--s->n_templates];
+                        t->store = NULL;
+                        return;
+                }
+}
+
+static int open_list(int parent_fd, const char *path, DIR **ret) {
+        int fd = openat(parent_fd, path, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC), r;
+
+        if (fd < 0)
+                return -errno;
+        *ret = fdopendir(fd);
+        if (*ret)
+                return 0;
+        r = -errno;
+        safe_close(fd);
+        return r;
+}
+
+/* A link NAME:TAG -> ../../ID makes the template the one of that name if it says so itself, too. */
+static void settle_name(TemplateStore *s, int dir_fd, const char *link, uid_t owner) {
+        _cleanup_free_ char *name = NULL, *tag = NULL;
+        char target[64];
+        ssize_t n = readlinkat(dir_fd, link, target, sizeof(target) - 1);
+        Template *t;
+
+        target[n > 0 ? n : 0] = 0;
+        if (n <= 0 || !startswith(target, "../../") || template_ref_parse(link, &name, &tag) < 0) {
+                warn(s, "name %s of uid %" PRIu32 ": not a link to a template", link, (uint32_t) owner);
+                return;
+        }
+        t = find_id(s, target + strlen("../../"));
+        if (!t || t->owner_uid != owner || !streq(t->name, name) || !streq(t->tag, tag)) {
+                warn(s, "name %s of uid %" PRIu32 ": leads to no such template", link, (uint32_t) owner);
+                return;
+        }
+        t->named = true;
+}
+
+static void settle_names_of(TemplateStore *s, int names_fd, const char *uid) {
+        _cleanup_(closedirp) DIR *d = NULL;
+        uint32_t owner;
+        struct dirent *de;
+
+        if (parse_u32(uid, &owner) < 0 || open_list(names_fd, uid, &d) < 0) {
+                warn(s, "names/%s: not a directory of a uid's names", uid);
+                return;
+        }
+        while ((de = readdir(d)))
+                if (de->d_name[0] != '.')
+                        settle_name(s, dirfd(d), de->d_name, owner);
+}
+
+static int settle_names(TemplateStore *s) {
+        _cleanup_(closedirp) DIR *d = NULL;
+        struct dirent *de;
+        int r;
+
+        for (size_t i = 0; i < s->n_templates; i++)
+                s->templates[i]->named = false;
+        r = open_list(s->root_fd, STORE_NAMES, &d);
+        if (r < 0)
+                return r == -ENOENT ? 0 : r;
+        while ((de = readdir(d)))
+                if (de->d_name[0] != '.')
+                        settle_names_of(s, dirfd(d), de->d_name);
+        return 0;
+}
+
+int template_store_add(TemplateStore *s, const char *id, Template **ret) {
+        _cleanup_(template_freep) Template *t = NULL;
+        const char *reason;
+        int r;
+
+        if (find_id(s, id))
+                return -EEXIST;
+        r = template_load(s->root_fd, id, &t, &reason);
+        if (r >= 0)
+                r = attach(s, t);
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(t);
+        return settle_names(s);
+}
+
+static int load_all(TemplateStore *s) {
+        _cleanup_(closedirp) DIR *d = NULL;
+        struct dirent *de;
+        int r;
+
+        r = open_list(s->root_fd, ".", &d);
+        if (r < 0)
+                return r;
+        while ((errno = 0, de = readdir(d))) {
+                _cleanup_(template_freep) Template *t = NULL;
+                const char *reason;
+
+                if (de->d_name[0] == '.' || streq(de->d_name, STORE_NAMES))
+                        continue;
+                if (!sandbox_id_valid(de->d_name)) {
+                        warn(s, "%s: not a template", de->d_name);
+                        continue;
+                }
+                r = template_load(s->root_fd, de->d_name, &t, &reason);
+                if (r == -ENOMEM)
+                        return r;
+                if (r < 0) {
+                        warn(s, "template %s: %s (%s)", de->d_name, reason, strerror(-r));
+                        continue;
+                }
+                r = attach(s, t);
+                if (r < 0)
+                        return r;
+                (void) TAKE_PTR(t);
+        }
+        return errno > 0 ? -errno : settle_names(s);
+}
+
+/* Root's tools give up being root. The user comes from units/cubed.sysusers; in its absence nobody has
+ * as few rights, only shared with others. */
+static void choose_tools_user(TemplateTools *tools) {
+        const struct passwd *pw;
+
+        tools->uid = (uid_t) -1;
+        tools->gid = (gid_t) -1;
+        if (geteuid() != 0)
+                return;
+        pw = getpwnam(TOOLS_USER);
+        tools->uid = pw ? pw->pw_uid : UID_NOBODY;
+        tools->gid = pw ? pw->pw_gid : GID_NOGROUP;
+}
+
+int template_store_load(TemplateStore **ret, const char *root) {
+        _cleanup_(template_store_freep) TemplateStore *s = new0(TemplateStore, 1);
+        int r;
+
+        if (!s)
+                return -ENOMEM;
+        s->root_fd = -EBADF;
+        s->tools = (TemplateTools) {
+                .cube_image = CUBE_LIBEXEC_DIR "/cube-image",
+                .agent = CUBE_LIBEXEC_DIR "/cube-agent",
+                .mksquashfs = "/usr/bin/mksquashfs",
+                .mkfs = "/usr/sbin/mkfs.ext4",
+                .boot_dir = "/boot",
+                .modules_dir = "/lib/modules",
+        };
+        choose_tools_user(&s->tools);
+        s->root = strdup(root);
+        s->warnings = new0(char *, WARNINGS_MAX);
+        if (!s->root || !s->warnings)
+                return -ENOMEM;
+
+        if (mkdir(root, 0755) < 0 && errno != EEXIST)
+                return -errno;
+        s->root_fd = open(root, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        if (s->root_fd < 0)
+                return -errno;
+        r = load_all(s);
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(s);
+        return 0;
+}
+
+static void store_job_free(StoreJob *j) {
+        if (!j)
+                return;
+        for (StoreJob **p = &j->store->jobs; *p; p = &(*p)->next)
+                if (*p == j) {
+                        *p = j->next;
+                        break;
+                }
+        tool_free(j->tool);
+        free(j->id);
+        free(j);
+}
+DEFINE_CLEANUP(StoreJob *, store_job_free);
+
+TemplateStore *template_store_free(TemplateStore *s) {
+        if (!s)
+                return NULL;
+        while (s->jobs)
+                store_job_free(s->jobs);
+        for (size_t i = 0; i < s->n_templates; i++)
+                template_free(s->templates[i]);
+        free(s->templates);
+        for (size_t i = 0; i < s->n_warnings; i++)
+                free(s->warnings[i]);
+        free(s->warnings);
+        safe_close(s->root_fd);
+        free(s->root);
+        free(s);
+        return NULL;
+}
+
+static void on_removed(Tool *tool, int r, const char *message, void *userdata) {
+        _cleanup_(store_job_freep) StoreJob *j = userdata;
+
+        if (j->done)
+                j->done(j->store, j->id, r, message, j->userdata);
+}
+
+/* argv: cube-image remove ... */
+static int store_job_start(sd_event *e, TemplateStore *s, const char *id, const char *const *argv, template_removed_t done,
+                     void *userdata) {
+        _cleanup_(store_job_freep) StoreJob *j = new0(StoreJob, 1);
+        ToolSpec spec = TOOL_SPEC_INIT;
+        int r;
+
+        if (!j)
+                return -ENOMEM;
+        j->store = s;
+        j->done = done;
+        j->userdata = userdata;
+        if (id) {
+                j->id = strdup(id);
+                if (!j->id)
+                        return -ENOMEM;
+        }
+        spec.argv = argv;
+        spec.fds[3] = s->root_fd;
+        r = tool_start(e, &spec, on_removed, NULL, j, &j->tool);
+        if (r < 0)
+                return r;
+        j->next = s->jobs;
+        s->jobs = TAKE_PTR(j);
+        return 0;
+}
+
+int template_store_remove(sd_event *e, Template *t, template_removed_t done, void *userdata) {
+        const char *const argv[] = { t->store->tools.cube_image, "remove", t->id, NULL };
+        int r;
+
+        if (t->n_users > 0)
+                return -EBUSY;
+        r = store_job_start(e, t->store, t->id, argv, done, userdata);
+        if (r < 0)
+                return r;
+        detach(t);
+        template_free(t);
+        return 0;
+}
+
+int template_store_clean(sd_event *e, TemplateStore *s, template_removed_t done, void *userdata) {
+        const char *argv[LEFTOVERS_MAX + 3] = { s->tools.cube_image, "remove" };
+        _cleanup_(closedirp) DIR *d = NULL;
+        struct dirent *de;
+        size_t n = 2;
+        int r;
+
+        r = open_list(s->root_fd, ".", &d);
+        if (r < 0)
+                return r;
+        /* The rest, if there are more, goes the next time. */
+        while (n < LEFTOVERS_MAX + 2 && (de = readdir(d)))
+                if (startswith(de->d_name, STORE_BUILD_PREFIX) || startswith(de->d_name, STORE_REMOVE_PREFIX)) {
+                        argv[n] = strdup(de->d_name);
+                        if (!argv[n++])
+                                break;
+                }
+        r = n > 2 ? store_job_start(e, s, NULL, argv, done, userdata) : 0;
+        for (size_t i = 2; i < n; i++)
+                free((char *) argv[i]);
+        return r < 0 ? r : n > 2;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Templates on disk and in memory.
+ *
+ * A template is the directory /var/lib/cubed/templates/<id>/ with template.json and the files
+ * below; it is never changed once it is there. names/<uid>/NAME:TAG is a symbolic link to the
+ * directory that the name of that owner stands for now; building a name again moves the link.
+ * Names that begin with a dot are works in progress and the cache of kernels.
+ *
+ * The TemplateStore owns all Templates. Whoever starts a sandbox from one brackets its use with
+ * template_use() and template_release(); one in use is not removed. Nothing here logs; what was
+ * refused while loading stands in store->warnings. */
+
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+
+#include "base/macros.h"
+#include "daemon/kernel-info.h"
+#include "daemon/template-files.h"
+
+#define TEMPLATE_TAG_DEFAULT "latest"
+#define TEMPLATE_CPUS_MAX 16U
+#define TEMPLATE_MEMORY_MAX GIB(32)
+#define TEMPLATE_DISK_MAX (GIB(1024) * 64)
+#define TEMPLATE_CMDLINE_MAX 2047U
+
+typedef struct Template Template;
+typedef struct TemplateStore TemplateStore;
+
+struct Template {
+        char *id;
+        char *name;
+        char *tag;
+        bool named;              /* NAME:TAG of its owner still stands for this one */
+        uid_t owner_uid;
+        uint64_t created_usec;   /* CLOCK_REALTIME */
+        char *root_type;         /* "squashfs", "erofs" */
+        KernelInfo kernel;
+        char *cmdline;
+        uint64_t mem_bytes;   /* defaults of its sandboxes */
+        uint32_t cpus;
+        uint64_t disk_bytes;
+        uint64_t file_bytes[_TEMPLATE_FILE_MAX];
+        char file_sha256[_TEMPLATE_FILE_MAX][65]; /* of disk.img: see image/hash-file.h */
+
+        unsigned n_users;
+        TemplateStore *store;
+};
+
+/* The programs that builds and removals run, and as whom. Set to what the build was configured
+ * with; a test or the configuration may put others in. Borrowed strings. */
+typedef struct TemplateTools {
+        const char *cube_image;
+        const char *agent;       /* becomes /init of the initramfs */
+        const char *mksquashfs;
+        const char *mkfs;
+        const char *boot_dir;    /* where default kernels are looked for: /boot */
+        const char *modules_dir; /* /lib/modules */
+        uid_t uid;               /* whom they run as; (uid_t) -1: as ourselves */
+        gid_t gid;
+} TemplateTools;
+
+struct TemplateStore {
+        char *root;
+        int root_fd;
+        Template **templates;    /* in no particular order */
+        size_t n_templates;
+        TemplateTools tools;
+        struct StoreJob *jobs;   /* children that remove things */
+        char **warnings;         /* one for each directory or name that was not loaded, and why */
+        size_t n_warnings;
+};
+
+/* Creates root when it is missing. */
+int template_store_load(TemplateStore **ret, const char *root);
+TemplateStore *template_store_free(TemplateStore *s);
+DEFINE_CLEANUP(TemplateStore *, template_store_free);
+
+/* One template's directory; *ret_reason says in a word or two what was wrong with it. */
+int template_load(int store_fd, const char *id, Template **ret, const char **ret_reason);
+Template *template_free(Template *t);
+DEFINE_CLEANUP(Template *, template_free);
+/* template.json without "files", which cube-image adds. */
+json_object *template_to_json(const Template *t);
+
+/* By id, or by NAME[:TAG] among the names of owner, then those of root (which all may use).
+ * Whether the caller may see what an id finds is the caller's business. NULL when there is none. */
+Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref);
+/* Loads one directory anew, after a build has put it there, and settles which names stand. */
+int template_store_add(TemplateStore *s, const char *id, Template **ret);
+
+/* Splits "name[:tag]"; -EINVAL when either is not valid. */
+int template_ref_parse(const char *ref, char **ret_name, char **ret_tag);
+
+/* Takes the template out of the store at once and deletes its files in a child. done runs once
+ * from the loop, with 0 or a negative errno and text for people; the Template is gone by then.
+ * -EBUSY while somebody uses it. */
+typedef void (*template_removed_t)(TemplateStore *s, const char *id, int r, const char *message, void *userdata);
+int template_store_remove(sd_event *e, Template *t, template_removed_t done, void *userdata);
+/* Deletes what crashed builds and removals left: for the start, when none is on its way. done may be
+ * NULL and gets no id. 0 when there is nothing to do, and then it is not called; else 1. */
+int template_store_clean(sd_event *e, TemplateStore *s, template_removed_t done, void *userdata);
+
+void template_use(Template *t);
+void template_release(Template *t);
+
+/* Read-only and close-on-exec; -ESTALE when the file is not as large as template.json says. */
+int template_open_file(const Template *t, TemplateFile file, int *ret_fd);
+const char *template_file_name(TemplateFile file);
+/* Least memory a sandbox of this template may have. */
+uint64_t template_floor(const Template *t);
