@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* CreateSandbox. The call is kept until the sandbox runs or has failed. A second call of the same
+ * owner with the same request-id joins the first one, or is answered at once when that is done. */
+
+#include "dbus/bus-objects.h"
+#include "dbus/bus-options.h"
+
+#define REQUEST_ID_MAX 128U
+
+typedef struct Creation {
+        Sandbox *sandbox;
+        sd_bus_message **calls;
+        size_t n_calls;
+        struct Creation *next;
+} Creation;
+
+static Creation *creations = NULL;
+
+static int creation_add_call(Creation *c, sd_bus_message *m) {
+        sd_bus_message **l = realloc(c->calls, (c->n_calls + 1) * sizeof(*l));
+        if (!l)
+                return -ENOMEM;
+
+        c->calls = l;
+        c->calls[c->n_calls++] = sd_bus_message_ref(m);
+        return 0;
+}
+
+static Creation *creation_free(Creation *c) {
+        Creation **at = &creations;
+        while (*at && *at != c)
+                at = &(*at)->next;
+        if (*at)
+                *at = c->next;
+
+        for (size_t i = 0; i < c->n_calls; i++)
+                sd_bus_message_unref(c->calls[i]);
+        free(c->calls);
+        free(c);
+        return NULL;
+}
+
+static int reply_created(sd_bus_message *call, const Sandbox *s) {
+        char path[CUBE_BUS_PATH_MAX];
+        return sd_bus_reply_method_return(call, "so", s->id, bus_path_put(path, CUBE_BUS_PATH_SANDBOX, s->id));
+}
+
+static void on_created(Sandbox *s, const sd_bus_error *error, void *userdata) {
+        Creation *c = userdata;
+
+        for (size_t i = 0; i < c->n_calls; i++)
+                if (sd_bus_error_is_set(error))
+                        (void) sd_bus_reply_method_error(c->calls[i], error);
+                else
+                        (void) reply_created(c->calls[i], s);
+        creation_free(c);
+}
+
+/* 1 when the call is answered or will be with the first one. */
+static int join_request(sd_bus_message *m, uid_t owner, const char *request_id) {
+        Sandbox *s = manager_find_sandbox_by_request(bus_front->manager, owner, request_id);
+        if (!s)
+                return 0;
+
+        for (Creation *c = creations; c; c = c->next)
+                if (c->sandbox == s) {
+                        int r = creation_add_call(c, m);
+                        return r < 0 ? r : 1;
+                }
+        int r = reply_created(m, s);
+        return r < 0 ? r : 1;
+}
+
+static bool hostname_valid(const char *s) {
+        size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.");
+        return n > 0 && n <= 63 && s[n] == 0 && !strchr("-.", s[0]) && !strchr("-.", s[n - 1]) && !strstr(s, "..");
+}
+
+static int parse_source(const char *source, const char **ret_ref, sd_bus_error *error) {
+        const char *ref = startswith(source, "template:");
+        if (!ref)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "Source '%s' names no kind: it must be template:NAME[:TAG] or template:ID",
+                                         source);
+        /* "template:" alone is what the configuration names. */
+        *ret_ref = *ref ? ref : strempty(bus_front->manager->config.default_template);
+        return 0;
+}
+
+static int check_strings(const SandboxSpec *spec, sd_bus_error *error) {
+        if (spec->hostname && !hostname_valid(spec->hostname))
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Host name '%s' is not valid",
+                                         spec->hostname);
+        if (spec->request_id && (!*spec->request_id || strlen(spec->request_id) > REQUEST_ID_MAX))
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "A request-id has 1 to %u characters", REQUEST_ID_MAX);
+        return 0;
+}
+
+static int start_create(sd_bus_message *m, const SandboxSpec *spec, sd_bus_error *error) {
+        Sandbox *s = NULL;
+
+        Creation *c = new0(Creation, 1);
+        if (!c)
+                return -ENOMEM;
+        int r = creation_add_call(c, m);
+        if (r >= 0)
+                r = sandbox_create(bus_front->manager, spec, on_created, c, &s, error);
+        if (r < 0) {
+                creation_free(c);
+                return r;
+        }
+
+        c->sandbox = s;
+        c->next = creations;
+        creations = c;
+
+        /* The message may have waited for polkit while its sender left, and that was told before
+         * there was a sandbox to end. */
+        if (spec->bound_client)
+                r = bus_check_client(bus_front->manager->bus, spec->bound_client);
+        if (r < 0)
+                (void) sandbox_kill(s, VMM_EXIT_KILLED, NULL, NULL, NULL);
+        return 1;
+}
+
+int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_strv_ char **labels = NULL;
+        SandboxSpec spec = {};
+        const char *source, *ref = NULL;
+        bool bind_client = false;
+        const BusOption options[] = {
+                { "memory", BUS_OPTION_U64, &spec.mem_bytes, BUS_OPTION_NONZERO },
+                { "cpus", BUS_OPTION_U32, &spec.cpus, BUS_OPTION_NONZERO },
+                { "disk", BUS_OPTION_U64, &spec.disk_bytes, BUS_OPTION_NONZERO },
+                { "timeout", BUS_OPTION_U64, &spec.timeout_usec, BUS_OPTION_NONZERO },
+                { "cpu-quota", BUS_OPTION_U64, &spec.cpu_quota_usec, BUS_OPTION_NONZERO },
+                { "hostname", BUS_OPTION_STRING, &spec.hostname, 0 },
+                { "request-id", BUS_OPTION_STRING, &spec.request_id, 0 },
+                { "labels", BUS_OPTION_DICT, &labels, 0 },
+                { "bind-client", BUS_OPTION_BOOL, &bind_client, 0 },
+        };
+
+        int r = sd_bus_message_read(m, "s", &source);
+        if (r < 0)
+                return r;
+        const BusAccess access = {
+                .action = POLKIT_CREATE, .owner = BUS_OWNER_NONE, .key = "template", .value = source,
+        };
+        r = bus_authorize(m, &access, &spec.owner_uid, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+
+        r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        if (r >= 0)
+                r = parse_source(source, &ref, error);
+        if (r >= 0)
+                r = check_strings(&spec, error);
+        if (r < 0)
+                return r;
+        spec.labels = labels;
+        spec.bound_client = bind_client ? sd_bus_message_get_sender(m) : NULL;
+
+        if (spec.request_id) {
+                r = join_request(m, spec.owner_uid, spec.request_id);
+                if (r != 0)
+                        return r;
+        }
+        r = bus_find_template(spec.owner_uid, ref, &spec.template, error);
+        if (r < 0)
+                return r;
+        return start_create(m, &spec, error);
+}

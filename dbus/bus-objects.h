@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What the files of the bus front share: the front itself, its vtables, and authorization.
+ * Private to dbus/. */
+
+#include <systemd/sd-bus.h>
+
+#include "base/macros.h"
+#include "daemon/job.h"
+#include "daemon/manager.h"
+#include "daemon/template.h"
+#include "dbus/bus-polkit.h"
+#include "dbus/bus-sender.h"
+#include "dbus/bus-util.h"
+
+#define BUS_FRONT_SLOTS_MAX 16U
+
+typedef struct BusFront {
+        Manager *manager;
+        BusSenders *senders;
+        Polkit *polkit;
+        sd_bus_slot *slots[BUS_FRONT_SLOTS_MAX];
+        size_t n_slots;
+        bool has_name;
+
+        /* What is being taken off the bus: still an object for as long as that is told. */
+        const Sandbox *leaving_sandbox;
+        const Template *leaving_template;
+        const Job *leaving_job;
+} BusFront;
+
+/* The one front of this process; NULL before attach. Handlers run only while it is there. */
+extern BusFront *bus_front;
+
+extern const sd_bus_vtable bus_manager_vtable[];
+extern const sd_bus_vtable bus_sandbox_vtable[];
+extern const sd_bus_vtable bus_template_vtable[];
+extern const sd_bus_vtable bus_job_vtable[];
+
+/* Asks the bus whether a client is still there, and ends what is bound to it if not. */
+int bus_check_client(sd_bus *bus, const char *unique_name);
+
+/* Who calls. 1; 0 when that is being found out: return 1 and the message will come again. */
+int bus_actor(sd_bus_message *m, uid_t *ret, sd_bus_error *error);
+
+#define BUS_OWNER_NONE ((uid_t) -1)
+
+/* Who may: root, the owner, and whom polkit grants action. Returns as bus_actor(). */
+typedef struct BusAccess {
+        const char *action;
+        uid_t owner;             /* BUS_OWNER_NONE */
+        const char *key, *value; /* what it is about, for polkit's rules and the audit */
+        bool quiet;              /* no prompt and no audit entry: a listing that is filtered otherwise */
+} BusAccess;
+int bus_authorize(sd_bus_message *m, const BusAccess *access, uid_t *ret_actor, sd_bus_error *error);
+int bus_authorize_sandbox(sd_bus_message *m, const Sandbox *s, const char *action, uid_t *ret_actor,
+                          sd_bus_error *error);
+
+/* Common getters: userdata points at the field. */
+int bus_property_uid(sd_bus *bus, const char *path, const char *interface, const char *property,
+                     sd_bus_message *reply, void *userdata, sd_bus_error *error);
+
+/* An id that is an array in its struct. */
+int bus_property_id(sd_bus *bus, const char *path, const char *interface, const char *property,
+                    sd_bus_message *reply, void *userdata, sd_bus_error *error);
+
+/* Templates that a caller may see: his own and root's. */
+bool bus_template_visible(const Template *t, uid_t actor);
+/* By id or NAME[:TAG]; negative with error set when there is none that actor may see. */
+int bus_find_template(uid_t actor, const char *ref, Template **ret, sd_bus_error *error);
+/* "NAME:TAG" into buf; "" once the name stands for another one. */
+#define BUS_TEMPLATE_NAME_MAX 132
+const char *bus_template_name(const Template *t, char buf[static BUS_TEMPLATE_NAME_MAX]);
+
+/* Method handlers that have files of their own. */
+int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+
+int bus_method_exec(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_exec_pty(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_wait_process(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_signal_process(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_resize_process(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_list_processes(sd_bus_message *m, void *userdata, sd_bus_error *error);
+
+int bus_method_copy_to(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_copy_from(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_stat_file(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_list_directory(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_remove_file(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_rename_file(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_make_directory(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "dbus/bus-options.h"
+#include "dbus/bus-util.h"
+
+/* A label's key: it comes back as the key of a dictionary and stands in KEY=VALUE in between. */
+static bool dict_key_valid(const char *s) {
+        size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-");
+        return n > 0 && n <= 128 && s[n] == 0;
+}
+
+static int dict_append(char ***l, size_t *n, const char *key, const char *value) {
+        char **grown = realloc(*l, (*n + 2) * sizeof(char *));
+        if (!grown)
+                return -ENOMEM;
+        *l = grown;
+
+        if (asprintf(&grown[*n], "%s=%s", key, value) < 0) {
+                grown[*n] = NULL;
+                return -ENOMEM;
+        }
+        grown[++*n] = NULL;
+        return 0;
+}
+
+static int read_dict(sd_bus_message *m, const BusOption *o, sd_bus_error *error) {
+        _cleanup_strv_ char **l = NULL;
+        const char *key, *value;
+        size_t n = 0;
+
+        int r = sd_bus_message_enter_container(m, 'a', "{ss}");
+        if (r < 0)
+                return r;
+        while ((r = sd_bus_message_read(m, "{ss}", &key, &value)) > 0) {
+                if (!dict_key_valid(key))
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                                 "Option '%s': '%s' is not a valid key (letters, digits, . _ / -)",
+                                                 o->name, key);
+                r = dict_append(&l, &n, key, value);
+                if (r < 0)
+                        return r;
+        }
+        if (r < 0)
+                return r;
+
+        *(char ***) o->value = TAKE_PTR(l);
+        return sd_bus_message_exit_container(m);
+}
+
+static int read_value(sd_bus_message *m, const BusOption *o, sd_bus_error *error) {
+        int r, flag;
+
+        switch (o->type) {
+        case BUS_OPTION_U32:
+                r = sd_bus_message_read_basic(m, 'u', o->value);
+                if (r >= 0 && (o->flags & BUS_OPTION_NONZERO) && *(uint32_t *) o->value == 0)
+                        break;
+                return r;
+        case BUS_OPTION_U64:
+                r = sd_bus_message_read_basic(m, 't', o->value);
+                if (r >= 0 && (o->flags & BUS_OPTION_NONZERO) && *(uint64_t *) o->value == 0)
+                        break;
+                return r;
+        case BUS_OPTION_BOOL:
+                r = sd_bus_message_read_basic(m, 'b', &flag);
+                *(bool *) o->value = r >= 0 && flag;
+                return r;
+        case BUS_OPTION_STRING:
+                return sd_bus_message_read_basic(m, 's', o->value);
+        case BUS_OPTION_STRV:
+                return sd_bus_message_read_strv(m, o->value);
+        case BUS_OPTION_DICT:
+                return read_dict(m, o, error);
+        case BUS_OPTION_FD:
+                return sd_bus_message_read_basic(m, 'h', o->value);
+        }
+
+        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                 "Option '%s' is 0; leave it out for the default", o->name);
+}
+
+static const char *type_signature(BusOptionType t) {
+        static const char *const signatures[] = {
+                [BUS_OPTION_U32] = "u",    [BUS_OPTION_U64] = "t",      [BUS_OPTION_BOOL] = "b",
+                [BUS_OPTION_STRING] = "s", [BUS_OPTION_STRV] = "as",    [BUS_OPTION_DICT] = "a{ss}",
+                [BUS_OPTION_FD] = "h",
+        };
+        return signatures[t];
+}
+
+static int read_option(sd_bus_message *m, const BusOption *table, size_t n, uint64_t *seen, sd_bus_error *error) {
+        const char *key, *contents;
+        size_t i = 0;
+
+        int r = sd_bus_message_read_basic(m, 's', &key);
+        if (r < 0)
+                return r;
+
+        while (i < n && !streq(table[i].name, key))
+                i++;
+        if (i == n)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "This call has no option '%s'", key);
+        if (*seen & UINT64_C(1) << i)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option '%s' is given twice", key);
+        *seen |= UINT64_C(1) << i;
+
+        r = sd_bus_message_peek_type(m, NULL, &contents);
+        if (r < 0)
+                return r;
+        const char *want = type_signature(table[i].type);
+        if (!streq(contents, want))
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option '%s' has type %s, but takes %s", key,
+                                         contents, want);
+
+        r = sd_bus_message_enter_container(m, 'v', want);
+        if (r < 0)
+                return r;
+        r = read_value(m, &table[i], error);
+        if (r < 0)
+                return r;
+        return sd_bus_message_exit_container(m);
+}
+
+int bus_options_read(sd_bus_message *m, const BusOption *table, size_t n, sd_bus_error *error) {
+        uint64_t seen = 0;
+
+        assert(m);
+        assert(n <= 64);
+
+        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
+        if (r < 0)
+                return r;
+
+        while ((r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                r = read_option(m, table, n, &seen, error);
+                if (r < 0)
+                        return r;
+                r = sd_bus_message_exit_container(m);
+                if (r < 0)
+                        return r;
+        }
+        if (r < 0)
+                return r;
+
+        return sd_bus_message_exit_container(m);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The a{sv} at the end of extensible calls: a table says which keys a call knows and where their
+ * values go. A key that is not in the table, that comes twice, or whose value has another type is
+ * refused by name, so that a newer client never believes that an older cubed did what it asked. */
+
+#include <stdint.h>
+#include <systemd/sd-bus.h>
+
+#include "base/macros.h"
+
+typedef enum BusOptionType {
+        BUS_OPTION_U32,
+        BUS_OPTION_U64,
+        BUS_OPTION_BOOL,
+        BUS_OPTION_STRING, /* borrowed from the message */
+        BUS_OPTION_STRV,   /* char ***, fresh */
+        BUS_OPTION_DICT,   /* char ***, fresh, KEY=VALUE each */
+        BUS_OPTION_FD,     /* borrowed from the message */
+} BusOptionType;
+
+#define BUS_OPTION_NONZERO 1U /* a number that is given must not be 0 */
+
+typedef struct BusOption {
+        const char *name;
+        BusOptionType type;
+        void *value;
+        unsigned flags;
+} BusOption;
+
+/* Reads the array at the message's present place. What a table's fresh values held on an error is
+ * the caller's to free as well. */
+int bus_options_read(sd_bus_message *m, const BusOption *table, size_t n, sd_bus_error *error);

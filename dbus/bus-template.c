@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dbus/bus-objects.h"
+#include "dbus/bus-options.h"
+
+
+static int parse_build_name(const char *name, char **ret_name, char **ret_tag, sd_bus_error *error) {
+        int r = template_ref_parse(name, ret_name, ret_tag);
+        if (r == -EINVAL)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "'%s' is not NAME or NAME:TAG: letters, digits and . _ -, at most 63 each",
+                                         name);
+        return r;
+}
+
+int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Manager *manager = bus_front->manager;
+        TemplateBuildParams params = TEMPLATE_BUILD_PARAMS_INIT;
+        _cleanup_free_ char *base = NULL, *tag = NULL;
+        char path[CUBE_BUS_PATH_MAX];
+        const char *name;
+        Job *job = NULL;
+        const BusOption options[] = {
+                { "kernel", BUS_OPTION_FD, &params.kernel_fd, 0 },
+                { "modules", BUS_OPTION_FD, &params.modules_fd, 0 },
+                { "no-modules", BUS_OPTION_BOOL, &params.no_modules, 0 },
+                { "cmdline", BUS_OPTION_STRING, &params.cmdline, 0 },
+                { "memory", BUS_OPTION_U64, &params.mem_bytes, BUS_OPTION_NONZERO },
+                { "cpus", BUS_OPTION_U32, &params.cpus, BUS_OPTION_NONZERO },
+                { "disk", BUS_OPTION_U64, &params.disk_bytes, BUS_OPTION_NONZERO },
+        };
+
+        int r = sd_bus_message_read(m, "sh", &name, &params.rootfs_fd);
+        if (r < 0)
+                return r;
+        const BusAccess access = {
+                .action = POLKIT_TEMPLATES, .owner = BUS_OWNER_NONE, .key = "template", .value = name,
+        };
+        r = bus_authorize(m, &access, &params.owner_uid, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+
+        params.mem_bytes = manager->config.default_mem_bytes;
+        params.cpus = manager->config.default_cpus;
+        params.disk_bytes = manager->config.default_disk_bytes;
+        params.kernel_path = manager->config.kernel_path;
+        r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        if (r >= 0)
+                r = parse_build_name(name, &base, &tag, error);
+        if (r < 0)
+                return r;
+        params.name = base;
+        params.tag = tag;
+
+        r = manager_build_template(manager, &params, &job, error);
+        if (r < 0)
+                return r;
+        return sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_JOB, job->id));
+}
+
+static void on_removed(Manager *m, const sd_bus_error *error, void *userdata) {
+        _cleanup_bus_message_ sd_bus_message *call = userdata;
+
+        if (sd_bus_error_is_set(error))
+                (void) sd_bus_reply_method_error(call, error);
+        else
+                (void) sd_bus_reply_method_return(call, NULL);
+}
+
+int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *ref;
+        Template *t;
+        uid_t actor;
+
+        int r = sd_bus_message_read(m, "s", &ref);
+        if (r < 0)
+                return r;
+        r = bus_actor(m, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = bus_find_template(actor, ref, &t, error);
+        if (r < 0)
+                return r;
+
+        const BusAccess access = {
+                .action = POLKIT_TEMPLATES, .owner = t->owner_uid, .key = "template", .value = t->id,
+        };
+        r = bus_authorize(m, &access, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+
+        return bus_keep_call(m, manager_remove_template(bus_front->manager, t, actor, on_removed,
+                                                        sd_bus_message_ref(m), error));
+}
+
+static int property_get_name(sd_bus *bus, const char *path, const char *interface, const char *property,
+                             sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        char name[BUS_TEMPLATE_NAME_MAX];
+        return sd_bus_message_append(reply, "s", bus_template_name(userdata, name));
+}
+
+static int property_get_floor(sd_bus *bus, const char *path, const char *interface, const char *property,
+                              sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        return sd_bus_message_append(reply, "t", template_floor(userdata));
+}
+
+static int property_get_size(sd_bus *bus, const char *path, const char *interface, const char *property,
+                             sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Template *t = userdata;
+        uint64_t size = 0;
+
+        for (size_t i = 0; i < _TEMPLATE_FILE_MAX; i++)
+                size += t->file_bytes[i];
+        return sd_bus_message_append(reply, "t", size);
+}
+
+static int property_get_kernel(sd_bus *bus, const char *path, const char *interface, const char *property,
+                               sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Template *t = userdata;
+        return sd_bus_message_append(reply, "s", t->kernel.release);
+}
+
+const sd_bus_vtable bus_template_vtable[] = {
+        SD_BUS_VTABLE_START(0),
+        SD_BUS_PROPERTY("Id", "s", NULL, offsetof(Template, id), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("Name", "s", property_get_name, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
+        SD_BUS_PROPERTY("Owner", "u", bus_property_uid, offsetof(Template, owner_uid), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("CreatedTimestamp", "t", NULL, offsetof(Template, created_usec), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("KernelRelease", "s", property_get_kernel, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("CommandLine", "s", NULL, offsetof(Template, cmdline), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("RootType", "s", NULL, offsetof(Template, root_type), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("Memory", "t", NULL, offsetof(Template, mem_bytes), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("MemoryFloor", "t", property_get_floor, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("CPUs", "u", NULL, offsetof(Template, cpus), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("Disk", "t", NULL, offsetof(Template, disk_bytes), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("Size", "t", property_get_size, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("NSandboxes", "u", NULL, offsetof(Template, n_users), 0),
+        SD_BUS_VTABLE_END
+};

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "dbus/bus-util.h"
+
+/* Bytes of the valid sequence at p, 0 when there is none. Surrogates, overlong forms and a NUL are
+ * not valid on the bus. */
+static size_t utf8_sequence(const uint8_t *p, size_t left) {
+        static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+        size_t n = *p < 0x80 ? 1 : (*p & 0xe0) == 0xc0 ? 2 : (*p & 0xf0) == 0xe0 ? 3 : (*p & 0xf8) == 0xf0 ? 4 : 0;
+
+        if (n == 0 || n > left || *p == 0)
+                return 0;
+        if (n == 1)
+                return 1;
+
+        uint32_t c = *p & (0x7fU >> n);
+        for (size_t i = 1; i < n; i++) {
+                if ((p[i] & 0xc0) != 0x80)
+                        return 0;
+                c = c << 6 | (p[i] & 0x3fU);
+        }
+        if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+                return 0;
+        return n;
+}
+
+char *bus_text(const void *text, size_t size) {
+        const uint8_t *p = text;
+
+        assert(text || size == 0);
+
+        if (size > (SIZE_MAX - 1) / 4)
+                return NULL;
+        char *s = malloc(size * 4 + 1), *q = s;
+        if (!s)
+                return NULL;
+
+        for (size_t i = 0; i < size;) {
+                size_t n = utf8_sequence(p + i, size - i);
+                if (n > 0) {
+                        memcpy(q, p + i, n);
+                        q += n;
+                        i += n;
+                } else
+                        q += sprintf(q, "\\x%02x", p[i++]);
+        }
+        *q = 0;
+        return s;
+}
+
+char **strv_free(char **l) {
+        for (char **i = l; i && *i; i++)
+                free(*i);
+        free(l);
+        return NULL;
+}
+
+size_t strv_length(char *const *l) {
+        size_t n = 0;
+        while (l && l[n])
+                n++;
+        return n;
+}
+
+const char *bus_path_put(char buf[static CUBE_BUS_PATH_MAX], const char *prefix, const char *id) {
+        snprintf(buf, CUBE_BUS_PATH_MAX, "%s/%s", prefix, id);
+        return buf;
+}
+
+const char *bus_path_id(const char *path, const char *prefix) {
+        const char *p = startswith(path, prefix);
+        return p && *p == '/' ? p + 1 : NULL;
+}
+
+void bus_reply_error(sd_bus_message *call, const sd_bus_error *error, int r) {
+        if (sd_bus_error_is_set(error))
+                (void) sd_bus_reply_method_error(call, error);
+        else
+                (void) sd_bus_reply_method_errno(call, r < 0 ? r : -EIO, NULL);
+}
+
+int bus_keep_call(sd_bus_message *call, int r) {
+        if (r < 0) {
+                sd_bus_message_unref(call);
+                return r;
+        }
+        return 1;
+}

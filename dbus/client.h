@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The client's side of org.cubed.Cube1, for cubectl and cube-gateway: connecting, calls that may
+ * take long, errors in words, and the framed streams of CopyTo, CopyFrom and WaitProcess.
+ *
+ * Needs nothing of the daemon. The stream functions are for blocking descriptors; what has a loop
+ * of its own parses frames by client_parse_*(). Silent: errors are returned, with text for people
+ * where the other side gave one. */
+
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-bus.h>
+
+#include "base/macros.h"
+#include "dbus/bus-errors.h"
+#include "dbus/bus-names.h"
+
+/* To the system bus, or by ssh to that of host (which then passes no descriptors). */
+int client_connect(const char *host, bool interactive, sd_bus **ret);
+
+/* Called now and then while a call is under way. */
+typedef void (*ClientTick)(void *userdata, uint64_t waited_usec);
+/* Sends and waits for ever: cubed answers every call, or leaves the bus, which ends them all. Other
+ * messages are dispatched meanwhile. tick may be NULL. */
+int client_call(sd_bus *bus, sd_bus_message *call, ClientTick tick, void *userdata, sd_bus_message **ret_reply,
+                sd_bus_error *error);
+
+/* What went wrong and what to do, in words; borrowed from error or static. */
+const char *client_error_text(const sd_bus_error *error, int r);
+
+/* Path of an object, into buf. */
+const char *client_path(char buf[static CUBE_BUS_PATH_MAX], const char *prefix, const char *id);
+
+/* How a process ended. */
+typedef struct ClientExit {
+        bool timed_out;
+        bool signaled;
+        uint32_t status;   /* exit status, or the signal's number */
+} ClientExit;
+
+/* From the one frame of a WaitProcess stream: its body. -EBADMSG. */
+int client_parse_exited(const uint8_t *body, size_t size, ClientExit *ret);
+/* As a shell has it: the status, 128 + signal, 124 after a time-out. */
+int client_exit_status(const ClientExit *e);
+
+/* Sends the rest of fd as a file's contents, then waits until it is in place. size: what CopyTo was
+ * told, or UINT64_MAX. On an error of the guest *ret_message is its text, to be freed, or NULL. */
+int client_send_file(int stream, int fd, uint64_t size, char **ret_message);
+/* Receives a file's contents into fd, and no more than max bytes (-EFBIG). */
+int client_receive_file(int stream, int fd, uint64_t max, char **ret_message);
