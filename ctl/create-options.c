@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "base/parse.h"
+#include "ctl/create-options.h"
+#include "ctl/text.h"
+
+static int parse_size_option(const char *option, const char *s, uint64_t *ret) {
+        int r = parse_size(s, ret);
+        if (r < 0)
+                return ctl_usage("--%s=%s is not a size; give one like 256M or 2G.", option, s);
+        if (*ret == 0)
+                return ctl_usage("--%s= can't be 0.", option);
+        return 1;
+}
+
+static int parse_cpus(const char *s, uint32_t *ret) {
+        if (parse_u32(s, ret) < 0 || *ret < 1 || *ret > 16)
+                return ctl_usage("--cpus=%s is not a number from 1 to 16.", s);
+        return 1;
+}
+
+static int parse_timeout(const char *s, uint64_t *ret) {
+        if (parse_usec(s, ret) < 0)
+                return ctl_usage("--timeout=%s is not a time; give one like 30s, 5min or infinity.", s);
+        if (*ret == 0)
+                return ctl_usage("--timeout= can't be 0; for no end say infinity.");
+        return 1;
+}
+
+static int add_label(CreateOptions *o, const char *s) {
+        if (!strchr(s, '=') || *s == '=')
+                return ctl_usage("--label=%s is not KEY=VALUE.", s);
+        int r = text_strv_add(&o->labels, s);
+        return r < 0 ? r : 1;
+}
+
+int create_option(CreateOptions *o, int c) {
+        switch (c) {
+        case CREATE_TEMPLATE:
+                if (isempty(optarg))
+                        return ctl_usage("--template= needs a name; 'cubectl template list' shows them.");
+                o->template = optarg;
+                return 1;
+        case CREATE_MEMORY:
+                return parse_size_option("memory", optarg, &o->mem_bytes);
+        case CREATE_DISK:
+                return parse_size_option("disk", optarg, &o->disk_bytes);
+        case CREATE_CPUS:
+                return parse_cpus(optarg, &o->cpus);
+        case CREATE_TIMEOUT:
+                return parse_timeout(optarg, &o->timeout_usec);
+        case CREATE_CPU_QUOTA:
+                if (parse_cpu_quota(optarg, &o->cpu_quota_usec) < 0)
+                        return ctl_usage("--cpu-quota=%s is not a percentage; give one like 50%%.", optarg);
+                return 1;
+        case CREATE_HOSTNAME:
+                o->hostname = optarg;
+                return 1;
+        case CREATE_LABEL:
+                return add_label(o, optarg);
+        case CREATE_REQUEST_ID:
+                o->request_id = optarg;
+                return 1;
+        }
+        return 0;
+}
+
+void create_options_done(CreateOptions *o) {
+        o->labels = text_strv_free(o->labels);
+}
+
+static int append_string(sd_bus_message *m, const char *name, const char *value) {
+        return value ? sd_bus_message_append(m, "{sv}", name, "s", value) : 0;
+}
+
+static int append_u64(sd_bus_message *m, const char *name, uint64_t value) {
+        return value > 0 ? sd_bus_message_append(m, "{sv}", name, "t", value) : 0;
+}
+
+static int append_labels(sd_bus_message *m, char **labels) {
+        int r = sd_bus_message_open_container(m, 'e', "sv");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", "labels");
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'v', "a{ss}");
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "{ss}");
+        for (; r >= 0 && *labels; labels++) {
+                const char *eq = strchr(*labels, '=');
+                _cleanup_free_ char *key = strndup(*labels, (size_t) (eq - *labels));
+                r = key ? sd_bus_message_append(m, "{ss}", key, eq + 1) : -ENOMEM;
+        }
+        for (size_t i = 0; r >= 0 && i < 3; i++)
+                r = sd_bus_message_close_container(m);
+        return r;
+}
+
+static int append_options(sd_bus_message *m, const CreateOptions *o) {
+        int r = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (r >= 0)
+                r = append_u64(m, "memory", o->mem_bytes);
+        if (r >= 0)
+                r = append_u64(m, "disk", o->disk_bytes);
+        if (r >= 0)
+                r = append_u64(m, "timeout", o->timeout_usec);
+        if (r >= 0)
+                r = append_u64(m, "cpu-quota", o->cpu_quota_usec);
+        if (r >= 0 && o->cpus > 0)
+                r = sd_bus_message_append(m, "{sv}", "cpus", "u", o->cpus);
+        if (r >= 0)
+                r = append_string(m, "hostname", o->hostname);
+        if (r >= 0)
+                r = append_string(m, "request-id", o->request_id);
+        if (r >= 0 && o->labels)
+                r = append_labels(m, o->labels);
+        if (r >= 0 && o->bind_client)
+                r = sd_bus_message_append(m, "{sv}", "bind-client", "b", 1);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
+int create_sandbox(sd_bus *bus, const CreateOptions *o, char ret_id[static SANDBOX_ID_MAX]) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *call = NULL, *reply = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        _cleanup_free_ char *source = NULL;
+        const char *id;
+
+        if (asprintf(&source, "template:%s", strempty(o->template)) < 0)
+                return -ENOMEM;
+
+        int r = sd_bus_message_new_method_call(bus, &call, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
+                                               "CreateSandbox");
+        if (r >= 0)
+                r = sd_bus_message_append(call, "s", source);
+        if (r >= 0)
+                r = append_options(call, o);
+        if (r >= 0)
+                r = ctl_call_message(bus, "Starting a sandbox", call, &reply, &error);
+        if (r >= 0)
+                r = sd_bus_message_read(reply, "so", &id, NULL);
+        if (r >= 0 && !sandbox_id_valid(id))
+                r = -EBADMSG;
+        if (r < 0)
+                return ctl_fail(r, &error, "create a sandbox");
+
+        strcpy(ret_id, id);
+        return 0;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/gone.h"
+#include "ctl/journal.h"
+
+static const struct {
+        const char *property, *field;
+        bool number;
+} fields[] = {
+        { "Owner", "CUBE_OWNER_UID", true },
+        { "Template", "CUBE_TEMPLATE", false },
+        { "TemplateName", "CUBE_TEMPLATE_NAME", false },
+        { "Reason", "CUBE_REASON", false },
+        { "Status", "CUBE_STATUS", true },
+        { "Message", "MESSAGE", false },
+};
+
+static int add(json_object *o, const char *name, json_object *v) {
+        if (!v || json_object_object_add(o, name, v) < 0) {
+                json_object_put(v);
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static int read_entry(sd_journal *j, const char *id, json_object *o) {
+        uint64_t usec;
+
+        int r = sd_journal_get_realtime_usec(j, &usec);
+        if (r >= 0)
+                r = add(o, "Id", json_object_new_string(id));
+        if (r >= 0)
+                r = add(o, "State", json_object_new_string("gone"));
+        if (r >= 0)
+                r = add(o, "EndedTimestamp", json_object_new_uint64(usec));
+        for (size_t i = 0; r >= 0 && i < ELEMENTSOF(fields); i++) {
+                _cleanup_free_ char *text = journal_field(j, fields[i].field);
+                if (!text)
+                        return -ENOMEM;
+                if (*text)
+                        r = add(o, fields[i].property,
+                                fields[i].number ? json_object_new_uint64(strtoull(text, NULL, 10))
+                                                 : json_object_new_string(text));
+        }
+        return r;
+}
+
+/* Backwards to the entry that tells an end. */
+static int find_end(sd_journal *j) {
+        int r = sd_journal_seek_tail(j);
+
+        while (r >= 0 && (r = sd_journal_previous(j)) > 0) {
+                _cleanup_free_ char *reason = journal_field(j, "CUBE_REASON");
+                if (!reason)
+                        return -ENOMEM;
+                if (*reason)
+                        return 0;
+        }
+        return r < 0 ? r : -ENOENT;
+}
+
+int gone_properties(const char *id, json_object **ret) {
+        _cleanup_(sd_journal_closep) sd_journal *j = NULL;
+
+        int r = journal_open(id, &j);
+        if (r >= 0)
+                r = find_end(j);
+        if (r < 0)
+                return r;
+
+        json_object *o = json_object_new_object();
+        r = o ? read_entry(j, id, o) : -ENOMEM;
+        if (r < 0) {
+                json_object_put(o);
+                return r;
+        }
+        *ret = o;
+        return 0;
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <systemd/sd-event.h>
+
+#include "base/fd-util.h"
+#include "base/parse.h"
+#include "ctl/ctl.h"
+#include "ctl/properties.h"
+#include "ctl/template.h"
+#include "ctl/text.h"
+
+enum {
+        BUILD_ROOTFS = CTL_OPTION_VERB,
+        BUILD_KERNEL,
+        BUILD_MODULES,
+        BUILD_NO_MODULES,
+        BUILD_CMDLINE,
+        BUILD_MEMORY,
+        BUILD_CPUS,
+        BUILD_DISK,
+};
+
+typedef struct Build {
+        const char *name, *rootfs, *kernel, *modules, *cmdline;
+        bool no_modules;
+        uint64_t mem_bytes, disk_bytes;
+        uint32_t cpus;
+
+        sd_bus *bus;
+        sd_event *event;
+        char *job;          /* path */
+        int log_fd;
+        char *step;
+        bool line_open;     /* a progress line stands on the terminal */
+        bool canceled;
+} Build;
+
+static void build_done(Build *b) {
+        sd_event_unref(b->event);
+        safe_close(b->log_fd);
+        free(b->job);
+        free(b->step);
+}
+
+static int parse_positive_size(const char *option, const char *s, uint64_t *ret) {
+        if (parse_size(s, ret) < 0 || *ret == 0)
+                return ctl_usage("--%s=%s is not a size; give one like 256M or 2G.", option, s);
+        return 0;
+}
+
+static int build_option(Build *b, int c) {
+        switch (c) {
+        case BUILD_ROOTFS:
+                b->rootfs = optarg;
+                return 0;
+        case BUILD_KERNEL:
+                b->kernel = optarg;
+                return 0;
+        case BUILD_MODULES:
+                b->modules = optarg;
+                return 0;
+        case BUILD_NO_MODULES:
+                b->no_modules = true;
+                return 0;
+        case BUILD_CMDLINE:
+                b->cmdline = optarg;
+                return 0;
+        case BUILD_MEMORY:
+                return parse_positive_size("memory", optarg, &b->mem_bytes);
+        case BUILD_DISK:
+                return parse_positive_size("disk", optarg, &b->disk_bytes);
+        case BUILD_CPUS:
+                if (parse_u32(optarg, &b->cpus) < 0 || b->cpus < 1 || b->cpus > 16)
+                        return ctl_usage("--cpus=%s is not a number from 1 to 16.", optarg);
+                return 0;
+        }
+        return ctl_global_option(c);
+}
+
+/* cubed opens nothing by name for us: what we may not read it does not read. */
+static int open_input(const char *path, const char *what) {
+        if (streq(path, "-"))
+                return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+
+        int fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
+        return fd < 0 ? ctl_fail(-errno, NULL, "open %s %s", what, path) : fd;
+}
+
+static int append_options(sd_bus_message *m, const Build *b, int kernel_fd, int modules_fd) {
+        int r = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (r >= 0 && kernel_fd >= 0)
+                r = sd_bus_message_append(m, "{sv}", "kernel", "h", kernel_fd);
+        if (r >= 0 && modules_fd >= 0)
+                r = sd_bus_message_append(m, "{sv}", "modules", "h", modules_fd);
+        if (r >= 0 && b->no_modules)
+                r = sd_bus_message_append(m, "{sv}", "no-modules", "b", 1);
+        if (r >= 0 && b->cmdline)
+                r = sd_bus_message_append(m, "{sv}", "cmdline", "s", b->cmdline);
+        if (r >= 0 && b->mem_bytes > 0)
+                r = sd_bus_message_append(m, "{sv}", "memory", "t", b->mem_bytes);
+        if (r >= 0 && b->disk_bytes > 0)
+                r = sd_bus_message_append(m, "{sv}", "disk", "t", b->disk_bytes);
+        if (r >= 0 && b->cpus > 0)
+                r = sd_bus_message_append(m, "{sv}", "cpus", "u", b->cpus);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
+static int start_job(Build *b) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *call = NULL, *reply = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        _cleanup_close_ int rootfs = -EBADF, kernel = -EBADF, modules = -EBADF;
+        const char *job;
+
+        rootfs = open_input(b->rootfs, "root file system");
+        if (rootfs < 0)
+                return rootfs;
+        if (b->kernel && (kernel = open_input(b->kernel, "kernel")) < 0)
+                return kernel;
+        if (b->modules && (modules = open_input(b->modules, "modules")) < 0)
+                return modules;
+
+        int r = sd_bus_message_new_method_call(b->bus, &call, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
+                                               "BuildTemplate");
+        if (r >= 0)
+                r = sd_bus_message_append(call, "sh", b->name, rootfs);
+        if (r >= 0)
+                r = append_options(call, b, kernel, modules);
+        if (r >= 0)
+                r = ctl_call_message(b->bus, "Starting the build", call, &reply, &error);
+        if (r >= 0)
+                r = sd_bus_message_read(reply, "o", &job);
+        if (r < 0)
+                return ctl_fail(r, &error, "build template %s", b->name);
+        b->job = strdup(job);
+        return b->job ? 0 : -ENOMEM;
+}
+
+static int open_log(Build *b) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        int fd;
+
+        int r = ctl_call(b->bus, NULL, b->job, CUBE_BUS_JOB, "OpenLog", &reply, &error, NULL);
+        if (r >= 0)
+                r = sd_bus_message_read(reply, "h", &fd);
+        if (r >= 0) {
+                b->log_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+                r = b->log_fd < 0 ? -errno : fd_set_nonblock(b->log_fd, true);
+        }
+        return r < 0 ? ctl_fail(r, &error, "read the build's log") : 0;
+}
+
+static void clear_line(Build *b) {
+        if (b->line_open)
+                fputs("\r\033[K", stderr);
+        b->line_open = false;
+}
+
+static int on_log(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
+        Build *b = userdata;
+        char buf[4096];
+
+        ssize_t n = read(fd, buf, sizeof(buf));
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return 0;
+        if (n <= 0)
+                return sd_event_exit(b->event, 0);
+
+        if (!ctl_options.quiet) {
+                _cleanup_free_ char *text = text_printable(buf, (size_t) n, true);
+                clear_line(b);
+                fputs(strempty(text), stderr);
+        }
+        return 0;
+}
+
+static void show_step(Build *b, json_object *o) {
+        const char *step = properties_string(o, "Step");
+        unsigned progress = (unsigned) properties_u64(o, "Progress");
+        bool terminal = isatty(STDERR_FILENO);
+
+        if (ctl_options.quiet || isempty(step))
+                return;
+        if (terminal) {
+                clear_line(b);
+                fprintf(stderr, "[%3u%%] %s", progress, step);
+                fflush(stderr);
+                b->line_open = true;
+        } else if (!b->step || !streq(b->step, step))
+                fprintf(stderr, "[%3u%%] %s\n", progress, step);
+        free(b->step);
+        b->step = strdup(step);
+}
+
+static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
+        json_object *o = NULL;
+        Build *b = userdata;
+
+        if (!sd_bus_message_get_error(m) && properties_read(m, &o) >= 0)
+                show_step(b, o);
+        json_object_put(o);
+        return 1;
+}
+
+static int match_changed(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
+        const char *interface;
+        json_object *o = NULL;
+        Build *b = userdata;
+
+        if (sd_bus_message_read(m, "s", &interface) >= 0 && streq(interface, CUBE_BUS_JOB) &&
+            properties_read(m, &o) >= 0)
+                show_step(b, o);
+        json_object_put(o);
+        return 0;
+}
+
+static int on_interrupt(sd_event_source *s, const struct signalfd_siginfo *si, void *userdata) {
+        Build *b = userdata;
+
+        /* The second one leaves without waiting for the answer to the first. */
+        if (b->canceled)
+                return sd_event_exit(b->event, -EINTR);
+        b->canceled = true;
+        clear_line(b);
+        ctl_note("Canceling the build...");
+        (void) sd_bus_call_method_async(b->bus, NULL, CUBE_BUS_NAME, b->job, CUBE_BUS_JOB, "Cancel", NULL, NULL, NULL);
+        return 0;
+}
+
+static int follow_job(Build *b) {
+        _cleanup_(sd_bus_slot_unrefp) sd_bus_slot *slot = NULL, *get = NULL;
+        sigset_t mask;
+
+        sigemptyset(&mask);
+        sigaddset(&mask, SIGINT);
+        sigaddset(&mask, SIGTERM);
+        (void) sigprocmask(SIG_BLOCK, &mask, NULL);
+
+        int r = sd_event_new(&b->event);
+        if (r >= 0)
+                r = sd_bus_attach_event(b->bus, b->event, SD_EVENT_PRIORITY_NORMAL);
+        if (r >= 0)
+                r = sd_event_add_signal(b->event, NULL, SIGINT, on_interrupt, b);
+        if (r >= 0)
+                r = sd_event_add_signal(b->event, NULL, SIGTERM, on_interrupt, b);
+        if (r >= 0)
+                r = sd_bus_match_signal(b->bus, &slot, CUBE_BUS_NAME, b->job, "org.freedesktop.DBus.Properties",
+                                        "PropertiesChanged", match_changed, b);
+        if (r >= 0)
+                r = sd_bus_call_method_async(b->bus, &get, CUBE_BUS_NAME, b->job, "org.freedesktop.DBus.Properties",
+                                             "GetAll", on_properties, b, "s", CUBE_BUS_JOB);
+        if (r >= 0)
+                r = sd_event_add_io(b->event, NULL, b->log_fd, EPOLLIN, on_log, b);
+        if (r >= 0)
+                r = sd_event_loop(b->event);
+        clear_line(b);
+        (void) sd_bus_detach_event(b->bus);
+        return r == -EINTR ? r : r < 0 ? ctl_fail(r, NULL, "follow the build") : 0;
+}
+
+static int report_result(Build *b) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        json_object *o;
+
+        int r = properties_get(b->bus, b->job, CUBE_BUS_JOB, &o, &error);
+        if (r < 0)
+                return ctl_fail(r, &error, "learn how the build ended");
+
+        const char *state = properties_string(o, "State");
+        if (streq(state, "done")) {
+                puts(properties_string(o, "Template"));
+                r = fflush(stdout) == 0 ? 0 : -EIO;
+        } else {
+                const char *text = properties_string(o, "Error");
+                ctl_note("Failed to build template %s: %s", b->name, isempty(text) ? state : text);
+                r = -EIO;
+        }
+        json_object_put(o);
+        return r;
+}
+
+static int check_name(const char *s) {
+        const char *colon = strchr(s, ':');
+        _cleanup_free_ char *name = colon ? strndup(s, (size_t) (colon - s)) : strdup(s);
+
+        if (!name)
+                return -ENOMEM;
+        if (!template_name_valid(name) || (colon && !template_name_valid(colon + 1)))
+                return ctl_usage("'%s' is not NAME or NAME:TAG (letters, digits and . _ -, at most 63 each).", s);
+        return 0;
+}
+
+static int parse(int argc, char **argv, Build *b) {
+        static const struct option options[] = {
+                CTL_GLOBAL_OPTIONS,
+                { "rootfs", required_argument, NULL, BUILD_ROOTFS },
+                { "kernel", required_argument, NULL, BUILD_KERNEL },
+                { "modules", required_argument, NULL, BUILD_MODULES },
+                { "no-modules", no_argument, NULL, BUILD_NO_MODULES },
+                { "cmdline", required_argument, NULL, BUILD_CMDLINE },
+                { "memory", required_argument, NULL, BUILD_MEMORY },
+                { "cpus", required_argument, NULL, BUILD_CPUS },
+                { "disk", required_argument, NULL, BUILD_DISK },
+                {},
+        };
+        int c, r;
+
+        ctl_reset_getopt();
+        while ((c = getopt_long(argc, argv, CTL_GLOBAL_SHORT, options, NULL)) >= 0) {
+                r = build_option(b, c);
+                if (r < 0)
+                        return r;
+        }
+        r = ctl_check_arguments(argc, argv, 1, 1);
+        if (r < 0)
+                return r;
+        b->name = argv[optind];
+        r = check_name(b->name);
+        if (r >= 0 && !b->rootfs)
+                return ctl_usage("'template build' needs --rootfs=TAR or --rootfs=DIR.");
+        return r;
+}
+
+int template_build(int argc, char **argv) {
+        _cleanup_(build_done) Build b = { .log_fd = -EBADF };
+
+        int r = parse(argc, argv, &b);
+        if (r >= 0)
+                r = ctl_connect_local(&b.bus);
+        if (r >= 0)
+                r = start_job(&b);
+        if (r >= 0)
+                r = open_log(&b);
+        if (r >= 0)
+                r = follow_job(&b);
+        if (r >= 0)
+                r = report_result(&b);
+        return r;
+}

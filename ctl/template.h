@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The words behind `template`. */
+
+int template_build(int argc, char **argv);

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <time.h>
+#include <wchar.h>
+
+#include "base/parse.h"
+#include "ctl/text.h"
+
+/* C0, DEL, and C1 in its two-byte UTF-8 form (0xc2 0x80..0x9f). */
+static size_t control_length(const uint8_t *p, size_t left) {
+        if (*p < 0x20 || *p == 0x7f)
+                return 1;
+        if (*p == 0xc2 && left > 1 && p[1] >= 0x80 && p[1] <= 0x9f)
+                return 2;
+        return 0;
+}
+
+char *text_printable(const char *s, size_t size, bool lines) {
+        const uint8_t *p = (const uint8_t *) s;
+        char *buf = malloc(size * 4 + 1), *q = buf;
+        if (!buf)
+                return NULL;
+
+        for (size_t i = 0; i < size;) {
+                size_t n = control_length(p + i, size - i);
+                if (n == 0 || (lines && (p[i] == '\n' || p[i] == '\t'))) {
+                        *q++ = (char) p[i++];
+                        continue;
+                }
+                for (; n > 0; n--)
+                        q += sprintf(q, "\\x%02x", p[i++]);
+        }
+        *q = 0;
+        return buf;
+}
+
+size_t text_width(const char *s) {
+        wchar_t wide[512];
+
+        size_t n = mbstowcs(wide, s, ELEMENTSOF(wide));
+        if (n == (size_t) -1)
+                return strlen(s);
+        int w = wcswidth(wide, n);
+        return w < 0 ? strlen(s) : (size_t) w;
+}
+
+char *text_timestamp(char buf[static TEXT_TIME_MAX], uint64_t realtime_usec) {
+        time_t t = (time_t) (realtime_usec / USEC_PER_SEC);
+        struct tm tm;
+
+        if (realtime_usec == 0 || realtime_usec == UINT64_MAX || !localtime_r(&t, &tm) ||
+            strftime(buf, TEXT_TIME_MAX, "%a %Y-%m-%d %H:%M:%S %Z", &tm) == 0)
+                strcpy(buf, "-");
+        return buf;
+}
+
+char *text_relative(char buf[static TEXT_TIME_MAX], uint64_t realtime_usec) {
+        char span[FORMAT_USEC_MAX];
+        struct timespec ts;
+
+        if (realtime_usec == 0 || realtime_usec == UINT64_MAX)
+                return strcpy(buf, "-");
+        (void) clock_gettime(CLOCK_REALTIME, &ts);
+        uint64_t now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        bool past = realtime_usec <= now;
+        uint64_t diff = past ? now - realtime_usec : realtime_usec - now;
+
+        /* Nobody wants to read milliseconds here. */
+        format_usec(span, diff < USEC_PER_SEC ? diff / USEC_PER_MSEC * USEC_PER_MSEC
+                                              : diff / USEC_PER_SEC * USEC_PER_SEC);
+        snprintf(buf, TEXT_TIME_MAX, past ? "%s ago" : "in %s", span);
+        return buf;
+}
+
+char *text_user(char buf[static TEXT_USER_MAX], uid_t uid) {
+        char space[4096];
+        struct passwd pw, *found = NULL;
+
+        if (getpwuid_r(uid, &pw, space, sizeof(space), &found) == 0 && found && strlen(found->pw_name) < TEXT_USER_MAX)
+                return strcpy(buf, found->pw_name);
+        snprintf(buf, TEXT_USER_MAX, "%u", (unsigned) uid);
+        return buf;
+}
+
+static int stdout_terminal = -1;
+
+bool text_stdout_is_terminal(void) {
+        if (stdout_terminal < 0)
+                stdout_terminal = isatty(STDOUT_FILENO) > 0;
+        return stdout_terminal > 0;
+}
+
+void text_set_terminal(bool on) {
+        stdout_terminal = on;
+}
+
+static bool want_colors(void) {
+        const char *e = getenv("SYSTEMD_COLORS"), *term = getenv("TERM");
+
+        if (e) {
+                int b = parse_bool(e);
+                if (b >= 0)
+                        return b;
+        }
+        if (getenv("NO_COLOR") || !term || streq(term, "dumb"))
+                return false;
+        return text_stdout_is_terminal();
+}
+
+const char *text_color(TextColor c) {
+        static const char *const codes[] = {
+                [TEXT_NORMAL] = "\033[0m",       [TEXT_BOLD] = "\033[1m", [TEXT_GREEN] = "\033[32m",
+                [TEXT_YELLOW] = "\033[33m",      [TEXT_RED] = "\033[31m", [TEXT_GREY] = "\033[90m",
+                [TEXT_UNDERLINE] = "\033[4m",
+        };
+        return want_colors() ? codes[c] : "";
+}
+
+char **text_strv_free(char **l) {
+        for (char **i = l; i && *i; i++)
+                free(*i);
+        free(l);
+        return NULL;
+}
+
+int text_strv_add(char ***l, const char *s) {
+        size_t n = 0;
+        while (*l && (*l)[n])
+                n++;
+
+        char **grown = realloc(*l, (n + 2) * sizeof(char *));
+        if (!grown)
+                return -ENOMEM;
+        *l = grown;
+        grown[n + 1] = NULL;
+        grown[n] = strdup(s);
+        return grown[n] ? 0 : -ENOMEM;
+}
