@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Box tests: the whole control path with the payload guest, under a real systemd, at native speed.
+
+The payload guest (tests/payload/) is a tiny agent. What it does besides is chosen by its command
+line, so each behaviour is a template of its own, made on first use.
+"""
+
+import os
+import sys
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "lib"))
+
+import cubetest  # noqa: E402
+
+PAYLOAD = os.path.join(os.environ["CUBE_TEST_BUILD"], "tests", "payload", "payload.elf")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def host():
+    os.makedirs("/etc/cubed/cubed.conf.d", exist_ok=True)
+    with open("/etc/cubed/cubed.conf.d/50-test.conf", "w", encoding="utf-8") as f:
+        f.write("[Sandbox]\nDefaultTemplate=payload\nDefaultMemory=64M\nDefaultDisk=64M\nBootTimeout=20s\n"
+                "StopTimeout=3s\n[Limits]\nMaxSandboxesPerUser=5\n")
+    cubetest.run("systemctl", "restart", "cubed.service", check=True)
+
+
+@pytest.fixture(scope="session")
+def template(host, tmp_path_factory):
+    """template("panic"): the name of a template whose payload was told so on its command line."""
+    root = tmp_path_factory.mktemp("root")
+    made = {}
+
+    def make(words=""):
+        name = "payload" + ("-" + words.replace(" ", "-").replace("=", "-") if words else "")
+        if name not in made:
+            cubetest.ctl_ok("template", "build", name, "--rootfs", root, "--kernel", PAYLOAD, "--memory", "64M",
+                            "--disk", "64M", *(["--cmdline", words] if words else []))
+            made[name] = True
+        return name
+
+    make()
+    return make
+
+
+@pytest.fixture
+def clean(template):
+    """Nothing may be left of what the test made."""
+    before = cubetest.leftovers()
+    yield
+    cubetest.wait_for("everything to be as before", lambda: cubetest.leftovers() == before, timeout=15)
+
+
+@pytest.fixture(scope="session")
+def shared(template):
+    with cubetest.created("--timeout", "1h") as sandbox_id:
+        yield sandbox_id

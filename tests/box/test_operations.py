@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Walks the table "Operations by state" of docs/ARCHITECTURE.md: every cell is called and must do
+what the table says."""
+
+import os
+import subprocess
+
+import dbus
+import pytest
+
+from cubetest import ERROR, MANAGER, NAME, ROOT, SANDBOX, bus, created, ctl, ctl_ok, options, prop, sandbox_ids, wait_for
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CALLS = {
+    "Exec": (["true"], options({})),
+    "WaitProcess": (dbus.UInt32(1),),
+    "ListProcesses": (),
+    "CopyTo": ("/file", options({})),
+    "CopyFrom": ("/file", options({})),
+    "StatFile": ("/file", True),
+    "Connect": (dbus.UInt16(1),),
+    "OpenConsole": (),
+    "SetTimeout": (dbus.UInt64(3600_000_000),),
+    "SetLimits": (options({"cpu-quota": dbus.UInt64(500000)}),),
+    "GetStatistics": (),
+    "Stop": (),
+    "Kill": (),
+}
+
+
+def table():
+    with open(os.path.join(HERE, "..", "..", "docs", "ARCHITECTURE.md"), encoding="utf-8") as f:
+        text = f.read()
+    lines = text[text.index("## Operations by state"):].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    states = rows[0][1:]
+    return [(row[0], state, outcome) for row in rows[2:] for state, outcome in zip(states, row[1:])]
+
+
+def outcome_of(operation, sandbox_id):
+    """"do", or the last part of the error's name. An error from inside the guest counts as done."""
+    connection = bus()
+    if operation == "GetSandbox":
+        path, interface, arguments = ROOT, MANAGER, (sandbox_id,)
+    else:
+        path, interface, arguments = f"{ROOT}/sandbox/{sandbox_id}", SANDBOX, CALLS[operation]
+    obj = connection.get_object(NAME, path, introspect=False)
+    try:
+        obj.get_dbus_method(operation, interface)(*arguments, timeout=30)
+    except dbus.DBusException as e:
+        name = e.get_dbus_name()
+        if name == "org.freedesktop.DBus.Error.UnknownObject":
+            return "NoSuchSandbox"
+        known = ("NotRunning", "NoSuchSandbox", "Busy")
+        return name[len(ERROR):] if name.startswith(ERROR) and name[len(ERROR):] in known else "do"
+    return "do"
+
+
+def creating(template):
+    """The id of a sandbox that stays in creating: its guest never answers."""
+    before = set(sandbox_ids())
+    with subprocess.Popen(["cubectl", "create", "--template", template("silent")], stderr=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL) as p:
+        sandbox_id = wait_for("the sandbox", lambda: set(sandbox_ids()) - before).pop()
+        assert prop(sandbox_id, "State") == "creating"
+        yield sandbox_id
+        ctl("kill", sandbox_id)
+        p.wait(60)
+
+
+def stopping(template):
+    """The id of a sandbox that stays in stopping: its guest does not power off."""
+    with created("--template", template("ignore-poweroff")) as sandbox_id:
+        with subprocess.Popen(["cubectl", "stop", sandbox_id]) as p:
+            wait_for("it to be stopping", lambda: prop(sandbox_id, "State") == "stopping")
+            yield sandbox_id
+            ctl("kill", sandbox_id)
+            p.wait(60)
+
+
+def running(template):
+    with created() as sandbox_id:
+        yield sandbox_id
+
+
+def gone(template):
+    sandbox_id = ctl_ok("create").strip()
+    ctl_ok("kill", sandbox_id)
+    yield sandbox_id
+
+
+@pytest.mark.parametrize("operation, state, outcome", table())
+def test_operation_in_state(template, operation, state, outcome):
+    maker = {"creating": creating, "running": running, "stopping": stopping, "gone": gone}[state](template)
+    sandbox_id = next(maker)
+    try:
+        expected = "do" if outcome == "wait" else outcome
+        assert outcome_of(operation, sandbox_id) == expected
+    finally:
+        next(maker, None)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cubed may be restarted, killed and upgraded; running sandboxes go on and are taken over."""
+
+import subprocess
+
+import pytest
+
+from cubetest import created, ctl, ctl_ok, cubed_pid, events, prop, run, sandbox_ids, wait_for
+
+
+def restart():
+    run("systemctl", "restart", "cubed.service", check=True)
+
+
+def crash():
+    pid = cubed_pid()
+    run("systemctl", "reset-failed", "cubed.service")
+    run("kill", "-9", pid, check=True)
+    wait_for("another cubed", lambda: cubed_pid() not in (0, pid) and ctl("list").returncode == 0)
+
+
+@pytest.mark.parametrize("again", [restart, crash])
+def test_a_running_sandbox_is_taken_over(clean_again, again):
+    with created("--label", "a=b", "--timeout", "1h") as sandbox_id:
+        pid = prop(sandbox_id, "VMMPID")
+        deadline = prop(sandbox_id, "Deadline")
+        again()
+        assert prop(sandbox_id, "State") == "running"
+        assert prop(sandbox_id, "VMMPID") == pid
+        assert prop(sandbox_id, "Labels") == {"a": "b"}
+        assert abs(int(prop(sandbox_id, "Deadline")) - int(deadline)) < 2_000_000
+        assert ctl_ok("exec", sandbox_id, "--", "echo", "still", "here") == "still here\n"
+        assert "adopted" in events(sandbox_id)
+        assert ctl("stop", sandbox_id).returncode == 0
+        assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "poweroff"
+
+
+@pytest.mark.parametrize("again", [restart, crash])
+def test_streams_are_not_cut(clean_again, again):
+    with created("--timeout", "1h") as sandbox_id:
+        with subprocess.Popen(["cubectl", "exec", sandbox_id, "--", "cat"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+            p.stdin.write(b"before\n")
+            p.stdin.flush()
+            assert p.stdout.readline() == b"before\n"
+            again()
+            p.stdin.write(b"after\n")
+            p.stdin.close()
+            assert p.stdout.readline() == b"after\n"
+            assert p.wait(30) == 0
+
+
+def test_an_end_while_cubed_was_away_keeps_its_reason(clean_again):
+    with created("--timeout", "1h") as sandbox_id:
+        run("systemctl", "stop", "cubed.service", check=True)
+        run("systemctl", "stop", f"cube-{sandbox_id}.scope", check=True)
+        run("systemctl", "start", "cubed.service", check=True)
+        assert sandbox_id not in sandbox_ids()
+        assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "poweroff"
+
+
+def test_a_lifetime_that_ended_while_cubed_was_away_is_kept(clean_again):
+    sandbox_id = ctl_ok("create", "--timeout", "4s").strip()
+    run("systemctl", "stop", "cubed.service", check=True)
+    wait_for("the lifetime to end", lambda: run("sleep", "4"))
+    run("systemctl", "start", "cubed.service", check=True)
+    wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
+
+
+def test_a_second_cubed_says_so_and_harms_nothing():
+    result = run("/usr/lib/cubed/cubed", timeout=20)
+    assert result.returncode == 1
+    assert b"org.cubed.Cube1" in result.stderr or b"another" in result.stderr
+    assert ctl("list").returncode == 0
+
+
+@pytest.fixture
+def clean_again(template):
+    """As clean, but the descriptors of another cubed process can't be compared."""
+    import cubetest
+    before = cubetest.leftovers()
+    yield
+
+    def same():
+        now = cubetest.leftovers()
+        return all(now[key] == before[key] for key in before if key != "fds")
+    cubetest.wait_for("everything to be as before", same, timeout=15)

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A stand-in for daemon/ behind the bus front, for tests of dbus/ and ctl/ without systemd or KVM.
+ * A sandbox is an agent-harness process: the real agent's code on this machine, over unix sockets.
+ * There is one template, "python" of root, and one of uid 1, "private". */
+
+#include "daemon/manager.h"
+
+int fake_manager_new(sd_event *event, sd_bus *bus, const char *harness, Manager **ret);
+void fake_manager_free(Manager *m);

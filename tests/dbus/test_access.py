@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what: root, the owner, whom polkit lets; polkit allowing, denying, absent, hanging."""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from conftest import CUBECTL, NAME, NOBODY, ROOT, wait_for
+
+OTHER = 1  # daemon: the bus takes only users that exist
+MANAGER = (ROOT, 'Manager')
+DENIED = 'Access denied'
+
+
+def sandbox(i):
+    return f'{ROOT}/sandbox/{i}'
+
+
+CALLS = [
+    ('Stop', '', []),
+    ('Kill', '', []),
+    ('SetTimeout', 't', ['1000000']),
+    ('SetLimits', 'a{sv}', ['0']),
+    ('GetStatistics', '', []),
+    ('Exec', 'asa{sv}', ['1', 'true', '0']),
+    ('ExecPty', 'asa{sv}', ['1', 'true', '0']),
+    ('WaitProcess', 'u', ['2']),
+    ('SignalProcess', 'uib', ['2', '9', 'true']),
+    ('ResizeProcess', 'uuu', ['2', '24', '80']),
+    ('ListProcesses', '', []),
+    ('CopyTo', 'sa{sv}', ['/tmp/x', '0']),
+    ('CopyFrom', 'sa{sv}', ['/etc/passwd', '0']),
+    ('StatFile', 'sb', ['/etc/passwd', 'true']),
+    ('ListDirectory', 's', ['/']),
+    ('RemoveFile', 'sb', ['/nonexistent', 'false']),
+    ('RenameFile', 'ss', ['/nonexistent', '/nonexistent2']),
+    ('MakeDirectory', 'sa{sv}', ['/nonexistent/a', '0']),
+    ('Connect', 'q', ['80']),
+    ('OpenConsole', '', []),
+]
+
+
+def test_list_of_calls_is_complete(host, guest):
+    import re
+    xml = host.busctl('introspect', '--xml-interface', NAME, sandbox(guest)).stdout
+    ours = re.search(r'<interface name="org\.cubed\.Cube1\.Sandbox">.*?</interface>', xml, re.S)[0]
+    assert sorted(re.findall(r'<method name="(\w+)"', ours)) == sorted(name for name, _, _ in CALLS)
+
+
+@pytest.mark.parametrize('method, signature, arguments', CALLS)
+def test_another_uid_is_denied(host, guest, method, signature, arguments):
+    """No polkit on this bus: absent means denied."""
+    result = host.call(sandbox(guest), 'Sandbox', method, signature, *arguments, uid=NOBODY)
+    assert result.returncode != 0 and DENIED in result.stderr
+    assert guest in host.ids()
+    assert f'audit denied actor={NOBODY}' in host.log()
+
+
+def test_typed_error(host, guest):
+    dbus = pytest.importorskip('dbus')
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            bus = dbus.bus.BusConnection(host.env['DBUS_SYSTEM_BUS_ADDRESS'])
+            bus.get_object(NAME, sandbox(guest), introspect=False).Kill(dbus_interface=f'{NAME}.Sandbox')
+        except dbus.DBusException as e:
+            status = 0 if e.get_dbus_name() == f'{NAME}.Error.AccessDenied' else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.parametrize('method, signature, arguments', [
+    ('CreateSandbox', 'sa{sv}', ['template:python', '0']),
+    ('Reload', '', []),
+    ('RemoveTemplate', 's', ['python']),
+    ('ResetLoopMax', '', []),
+])
+def test_manager_denies_without_polkit(host, method, signature, arguments):
+    result = host.call(*MANAGER, method, signature, *arguments, uid=NOBODY)
+    assert result.returncode != 0 and DENIED in result.stderr
+    assert host.ids() == []
+
+
+def test_lists_are_filtered(polkit):
+    host = polkit
+    mine = host.create()
+    host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
+    theirs = host.create(uid=NOBODY)
+    listed = host.ctl('list', '--no-legend', uid=NOBODY).stdout
+    assert theirs in listed and mine not in listed
+    assert set(host.ids()) == {mine, theirs}
+    assert f"No sandbox '{mine}'" in host.call(*MANAGER, 'GetSandbox', 's', mine, uid=NOBODY).stderr
+    assert host.call(*MANAGER, 'GetSandbox', 's', theirs, uid=NOBODY).returncode == 0
+
+    host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.list')
+    listed = host.ctl('list', '--no-legend', uid=NOBODY).stdout
+    assert theirs in listed and mine in listed
+
+
+def test_the_owner_needs_no_polkit(polkit):
+    host = polkit
+    host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
+    i = host.create(uid=NOBODY)
+    host.mock_polkit('SetAllowed', 'as', '0')
+    assert host.ctl('exec', i, '--', 'echo', 'hello', uid=NOBODY).stdout == 'hello\n'
+    assert host.ctl('stop', i, uid=OTHER).returncode == 1
+    assert host.ctl('stop', i, uid=NOBODY).returncode == 0
+
+
+def test_templates_of_others_are_not_seen(host):
+    assert 'private' in host.ctl('template', 'list').stdout
+    assert 'private' in host.ctl('template', 'list', uid=OTHER).stdout
+    listed = host.ctl('template', 'list', uid=NOBODY).stdout
+    assert 'python' in listed and 'private' not in listed
+    for ref in ('private', 'tprivateprivat'):
+        assert 'No template' in host.ctl('template', 'show', ref, uid=NOBODY).stderr
+
+
+def test_polkit_allows_by_action(polkit):
+    host = polkit
+    i = host.create()
+    host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.exec')
+    assert host.ctl('exec', i, '--', 'true', uid=NOBODY).returncode == 0
+    result = host.ctl('kill', i, uid=NOBODY)
+    assert result.returncode == 1 and 'org.cubed.cube1.manage' in result.stderr
+    host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.manage')
+    assert host.ctl('kill', i, uid=NOBODY).returncode == 0
+
+
+def test_polkit_denies(polkit):
+    result = polkit.ctl('create', uid=NOBODY)
+    assert result.returncode == 1 and DENIED in result.stderr
+    assert polkit.ids() == []
+
+
+def test_polkit_hangs(polkit):
+    """Nobody else waits, and in the end it is a denial (SYSTEMD_BUS_TIMEOUT is 3 s here)."""
+    host = polkit
+    host.mock_polkit('SimulateHang', 'b', 'true')
+    started = time.monotonic()
+    stuck = subprocess.Popen([CUBECTL, '--no-ask-password', 'create'], env=host.env, user=NOBODY, group=NOBODY, extra_groups=[],
+                             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    quick = time.monotonic()
+    i = host.create()
+    assert time.monotonic() - quick < 2
+    _, error = stuck.communicate(timeout=30)
+    assert stuck.returncode == 1 and DENIED in error
+    assert time.monotonic() - started > 2
+    assert host.ids() == [i]
+
+
+def test_answer_after_hanging(polkit):
+    host = polkit
+    host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
+    host.mock_polkit('SimulateHang', 'b', 'true')
+    waiting = subprocess.Popen([CUBECTL, 'create'], env=host.env, user=NOBODY, group=NOBODY, extra_groups=[],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    have = lambda: 'true' in host.busctl('call', 'org.freedesktop.PolicyKit1', '/org/freedesktop/PolicyKit1/Authority',
+                                         'org.freedesktop.DBus.Mock', 'HaveHangingCalls').stdout
+    wait_for('the question', have)
+    host.mock_polkit('ReleaseHangingCalls', '')
+    out, _ = waiting.communicate(timeout=20)
+    assert waiting.returncode == 0 and out.strip() in host.ids()
+
+
+def test_sandbox_gone_while_polkit_thinks(polkit):
+    """The message's second turn finds no object; the answer is dropped."""
+    host = polkit
+    i = host.create()
+    host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.manage')
+    host.mock_polkit('SimulateHang', 'b', 'true')
+    waiting = subprocess.Popen([CUBECTL, 'stop', i], env=host.env, user=NOBODY, group=NOBODY, extra_groups=[],
+                               stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    have = lambda: 'true' in host.busctl('call', 'org.freedesktop.PolicyKit1', '/org/freedesktop/PolicyKit1/Authority',
+                                         'org.freedesktop.DBus.Mock', 'HaveHangingCalls').stdout
+    wait_for('the question', have)
+    host.ctl('kill', i)
+    host.mock_polkit('ReleaseHangingCalls', '')
+    _, error = waiting.communicate(timeout=20)
+    assert waiting.returncode == 1 and f"No sandbox '{i}'" in error
+
+
+def test_one_client_can_not_fill_the_queue(polkit):
+    """Questions of one client are bounded; others still get through."""
+    host = polkit
+    dbus = pytest.importorskip('dbus')
+    host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
+    host.mock_polkit('SimulateHangActions', 'as', '1', 'org.cubed.cube1.manage')
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(r)
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        bus = dbus.bus.BusConnection(host.env['DBUS_SYSTEM_BUS_ADDRESS'])
+        for _ in range(100):
+            message = dbus.lowlevel.MethodCallMessage(NAME, ROOT, f'{NAME}.Manager', 'Reload')
+            bus.send_message(message)
+        bus.flush()
+        os.write(w, b'x')
+        time.sleep(60)
+        os._exit(0)
+    os.close(w)
+    os.read(r, 1)
+    try:
+        assert host.ctl('create', uid=OTHER).returncode == 0
+        assert host.log().count(f'audit denied actor={NOBODY} action=org.cubed.cube1.manage') >= 90
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(r)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The D-Bus front: names, options, errors, signals, introspection."""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+
+from conftest import CUBED, FAKE_CUBED, NAME, NOBODY, ROOT, TOP, wait_for
+
+MANAGER = (ROOT, 'Manager')
+
+
+def sandbox(i):
+    return f'{ROOT}/sandbox/{i}'
+
+
+@pytest.mark.parametrize('interface', ['Manager', 'Sandbox', 'Template', 'Job'])
+def test_committed_xml(host, interface):
+    printed = host.run(CUBED, f'--bus-introspect={NAME}.{interface}')
+    committed = (TOP / f'dbus/{NAME}.{interface}.xml').read_text()
+    assert printed.stdout == committed
+
+
+def test_introspect_unknown_interface(host):
+    assert host.run(CUBED, f'--bus-introspect={NAME}.Nope').returncode != 0
+
+
+@pytest.mark.parametrize('options, words', [
+    (['1', 'memry', 't', '1'], "no option 'memry'"),
+    (['1', 'memory', 's', '256M'], "'memory' has type s, but takes t"),
+    (['2', 'cpus', 'u', '1', 'cpus', 'u', '2'], "'cpus' is given twice"),
+    (['1', 'memory', 't', '0'], "'memory' is 0"),
+    (['1', 'cpus', 'u', '0'], "'cpus' is 0"),
+    (['1', 'timeout', 't', '0'], "'timeout' is 0"),
+    (['1', 'hostname', 's', 'a b'], "Host name 'a b'"),
+    (['1', 'request-id', 's', ''], 'request-id'),
+    (['1', 'labels', 'a{ss}', '1', 'a=b', 'c'], "'a=b' is not a valid key"),
+])
+def test_bad_options(host, options, words):
+    result = host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', 'template:python', *options)
+    assert result.returncode != 0
+    assert words in result.stderr
+    assert host.ids() == []
+
+
+@pytest.mark.parametrize('source, words', [
+    ('python', 'names no kind'),
+    ('snapshot:x', 'must be template:'),
+    ('template:nosuch', "No template 'nosuch'"),
+    ('template:python:other', "No template 'python:other'"),
+])
+def test_bad_source(host, source, words):
+    result = host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', source, '0')
+    assert result.returncode != 0 and words in result.stderr
+
+
+def test_create_by_id_and_by_default(host):
+    for source in ('template:tpythonpython', 'template:python:latest', 'template:'):
+        result = host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', source, '0')
+        assert result.returncode == 0, result.stderr
+
+
+def test_request_id(host):
+    """A repeated call gets the same sandbox, also while the first one is under way."""
+    calls = [subprocess.Popen(['busctl', '--system', 'call', NAME, ROOT, f'{NAME}.Manager', 'CreateSandbox', 'sa{sv}',
+                               'template:python', '1', 'request-id', 's', 'one'], env=host.env,
+                              stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = {c.communicate(timeout=30)[0] for c in calls}
+    assert len(answers) == 1 and len(host.ids()) == 1
+    again = host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', 'template:python', '1', 'request-id', 's', 'one')
+    assert {again.stdout} == answers
+
+
+def test_properties_and_object_manager(host):
+    i = host.create('--label', 'team=a b', '--memory', '256M', '--hostname', 'box-1', '--timeout', '1h')
+    result = host.busctl('--json=short', 'call', NAME, ROOT, 'org.freedesktop.DBus.ObjectManager', 'GetManagedObjects')
+    objects = json.loads(result.stdout)['data'][0]
+    p = {k: v['data'] for k, v in objects[sandbox(i)][f'{NAME}.Sandbox'].items()}
+    assert p['Id'] == i and p['State'] == 'running' and p['Owner'] == 0
+    assert p['Labels'] == {'team': 'a b'} and p['Memory'] == 256 << 20 and p['Hostname'] == 'box-1'
+    assert p['TimeoutUSec'] == 3600 * 10**6 and p['Start'] == 'booted' and p['Scope'] == f'cube-{i}.scope'
+    # what a guest told that is not UTF-8
+    assert p['KernelRelease'] == '6.1.0-\\xfffake'
+    assert f'{ROOT}/template/tpythonpython' in objects
+
+
+def test_signals(host):
+    monitor = subprocess.Popen(['busctl', '--system', 'monitor', '--json=short', NAME], env=host.env,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert 'Monitoring' in monitor.stderr.readline()
+    i = host.create()
+    host.ctl('kill', i)
+    seen = []
+    for line in monitor.stdout:
+        message = json.loads(line)
+        if message['type'] == 'signal':
+            seen.append((message['member'], message['payload']['data']))
+            if message['member'] == 'SandboxRemoved':
+                break
+    monitor.terminate()
+    monitor.wait()
+    names = [n for n, _ in seen]
+    assert names.index('SandboxNew') < names.index('PropertiesChanged') < names.index('SandboxRemoved')
+    assert ['SandboxRemoved', [i, 'killed', 0]] in [list(x) for x in seen]
+    gone = [d for n, d in seen if n == 'InterfacesRemoved']
+    assert gone and f'{NAME}.Sandbox' in gone[0][1]
+
+
+def test_unknown_sandbox(host):
+    for method, signature, arguments in (('Stop', '', []), ('SetTimeout', 't', ['5']), ('Exec', 'asa{sv}', ['1', 'ls', '0'])):
+        result = host.call(sandbox('i99999999999'), 'Sandbox', method, signature, *arguments)
+        assert result.returncode != 0 and "No sandbox 'i99999999999'" in result.stderr
+    assert 'not a sandbox id' in host.call(*MANAGER, 'GetSandbox', 's', 'No!').stderr
+
+
+def test_get_by_pid(host, guest):
+    pid = host.busctl('get-property', NAME, sandbox(guest), f'{NAME}.Sandbox', 'VMMPID').stdout.split()[1]
+    assert sandbox(guest) in host.call(*MANAGER, 'GetSandboxByPID', 'u', pid).stdout
+    assert 'belongs to no sandbox' in host.call(*MANAGER, 'GetSandboxByPID', 'u', '1').stderr
+
+
+@pytest.mark.parametrize('method, signature, arguments, words', [
+    ('Exec', 'asa{sv}', ['0', '0'], 'no program'),
+    ('Exec', 'asa{sv}', ['1', 'ls', '1', 'env', 'as', '1', 'secret'], "Entry 1 of option 'env'"),
+    ('Exec', 'asa{sv}', ['1', 'ls', '1', 'cwd', 's', 'tmp'], 'not absolute'),
+    ('Exec', 'asa{sv}', ['1', 'ls', '1', 'rows', 'u', '5'], "no option 'rows'"),
+    ('SignalProcess', 'uib', ['1', '0', 'false'], 'not a signal'),
+    ('ResizeProcess', 'uuu', ['1', '0', '80'], "can't have"),
+    ('Connect', 'q', ['0'], 'Port 0'),
+    ('StatFile', 'sb', ['etc', 'false'], 'not absolute'),
+    ('CopyTo', 'sa{sv}', ['/x', '1', 'mode', 'u', '65536'], 'no mode'),
+    ('SetLimits', 'a{sv}', ['1', 'memory', 't', '5'], "no option 'memory'"),
+])
+def test_bad_arguments(host, guest, method, signature, arguments, words):
+    result = host.call(sandbox(guest), 'Sandbox', method, signature, *arguments)
+    assert result.returncode != 0 and words in result.stderr
+    assert 'secret' not in result.stderr
+
+
+def test_files(host, guest, tmp_path):
+    """Names that are not UTF-8 come out escaped."""
+    (tmp_path / 'plain').write_text('12345')
+    (tmp_path / 'link').symlink_to('plain')
+    (pathlib.Path(str(tmp_path)) / b'bad\xff'.decode('utf-8', 'surrogateescape')).touch()
+    result = host.busctl('--json=short', 'call', NAME, sandbox(guest), f'{NAME}.Sandbox', 'ListDirectory', 's', tmp_path)
+    files = {f[0]: f for f in json.loads(result.stdout)['data'][0]}
+    assert set(files) == {'plain', 'link', 'bad\\xff'}
+    assert files['plain'][4] == 5 and files['link'][6] == 'plain'
+
+    def call(method, signature, *arguments):
+        return host.call(sandbox(guest), 'Sandbox', method, signature, *arguments)
+    assert call('MakeDirectory', 'sa{sv}', tmp_path / 'a/b', '1', 'parents', 'b', 'true').returncode == 0
+    assert call('RenameFile', 'ss', tmp_path / 'plain', tmp_path / 'a/b/moved').returncode == 0
+    assert (tmp_path / 'a/b/moved').read_text() == '12345'
+    assert call('RemoveFile', 'sb', tmp_path / 'a', 'false').returncode != 0
+    assert call('RemoveFile', 'sb', tmp_path / 'a', 'true').returncode == 0
+    assert not (tmp_path / 'a').exists()
+    missing = call('StatFile', 'sb', '/nosuch', 'true')
+    assert missing.returncode != 0 and 'No such file' in missing.stderr
+
+
+def test_limits_and_statistics(host, guest):
+    assert host.call(sandbox(guest), 'Sandbox', 'SetLimits', 'a{sv}', '1', 'cpu-quota', 't', '500000').returncode == 0
+    assert host.call(sandbox(guest), 'Sandbox', 'SetTimeout', 't', '60000000').returncode == 0
+    p = host.ctl('show', guest, '-p', 'CPUQuotaPerSecUSec,TimeoutUSec', '--value').stdout.split('\n')
+    assert p[:2] == ['500ms', '1min']
+    statistics = host.call(sandbox(guest), 'Sandbox', 'GetStatistics').stdout
+    assert '"exits" t 17' in statistics and 'MemoryPeak' not in statistics
+
+
+def test_bound_client(host):
+    """A sandbox made with bind-client ends with its client: busctl leaves as soon as it has its answer."""
+    result = host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', 'template:python', '1', 'bind-client', 'b', 'true')
+    assert result.returncode == 0
+    wait_for('the sandbox to be gone', lambda: host.ids() == [])
+
+
+def test_audit(host, guest):
+    host.ctl('exec', guest, '-e', 'TOKEN=hunter2', '--', 'true')
+    host.ctl('kill', guest)
+    log = host.log()
+    assert f'audit exec {guest} actor=0 program=true' in log and f'audit kill {guest} actor=0' in log
+    assert 'hunter2' not in log
+
+
+def test_only_one_cubed(host):
+    second = host.run(FAKE_CUBED, '/nonexistent')
+    assert second.returncode != 0 and 'File exists' in second.stderr
+
+
+def test_nobody_may_not_own_the_name(host):
+    result = host.run(FAKE_CUBED, '/nonexistent', uid=NOBODY)
+    assert result.returncode != 0 and 'Permission denied' in result.stderr

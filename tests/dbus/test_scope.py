@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""daemon/scope.c against python3-dbusmock's systemd, on a bus of its own.
+
+What PID 1 is asked for is read from the mock's log of calls; how it answers is overridden where a
+test needs a PID 1 that refuses.
+"""
+
+import os
+import select
+import subprocess
+import time
+import unittest
+
+import dbus
+import dbusmock
+
+DRIVER = os.environ.get("SCOPE_DRIVER",
+                        os.path.join(os.environ.get("CUBED_BUILD", "build"), "tests/dbus/scope-driver"))
+MAIN = "/org/freedesktop/systemd1"
+IFACE = "org.freedesktop.systemd1.Manager"
+NAME = "cube-abcdefghijklmnop.scope"
+UNIT = MAIN + "/unit/cube_2dabcdefghijklmnop_2escope"
+
+
+class TestScope(dbusmock.DBusTestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.start_system_bus()
+        cls.bus = cls.get_dbus(system_bus=True)
+
+    def setUp(self):
+        self.mock, obj = self.spawn_server_template("systemd", {}, stdout=subprocess.PIPE)
+        self.obj = dbus.Interface(obj, dbusmock.MOCK_IFACE)
+        for name, signature in (("Subscribe", ""), ("UnrefUnit", "s"), ("RefUnit", "s"), ("ResetFailedUnit", "s"),
+                                ("KillUnit", "ssi"), ("SetUnitProperties", "sba(sv)")):
+            self.obj.AddMethod(IFACE, name, signature, "", "")
+        self.driver = subprocess.Popen([DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self.assertEqual(self.line(), "ready")
+
+    def tearDown(self):
+        self.driver.stdin.close()
+        self.assertEqual(self.driver.wait(10), 0)
+        self.driver.stdout.close()
+        self.mock.terminate()
+        self.mock.wait()
+        self.mock.stdout.close()
+
+    def tell(self, *lines):
+        self.driver.stdin.write("".join(line + "\n" for line in lines).encode())
+
+    def line(self, timeout=10):
+        ready, _, _ = select.select([self.driver.stdout], [], [], timeout)
+        self.assertTrue(ready, "the driver says nothing")
+        return self.driver.stdout.readline().decode().strip()
+
+    def silent(self, seconds=0.3):
+        return not select.select([self.driver.stdout], [], [], seconds)[0]
+
+    def calls(self, name):
+        return [args for _, member, args in self.obj.GetCalls() if member == name]
+
+    def wait_call(self, name, number=1):
+        deadline = time.monotonic() + 5
+        while len(self.calls(name)) < number:
+            self.assertLess(time.monotonic(), deadline, f"PID 1 was never asked for {name}")
+            time.sleep(0.02)
+        return self.calls(name)[number - 1]
+
+    def refuse_starts(self, code):
+        """A StartTransientUnit of our own instead of the template's."""
+        self.obj.AddMethod(IFACE, "StartTransientUnit", "ssa(sv)a(sa(sv))", "o", code)
+
+    def job_removed(self, result, path=MAIN + "/job/7", unit=NAME):
+        self.obj.EmitSignal(IFACE, "JobRemoved", "uoss", [dbus.UInt32(7), dbus.ObjectPath(path), unit, result])
+
+    def test_properties_of_the_unit(self):
+        self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")
+        self.tell("start " + NAME)
+        name, mode, properties, aux = self.wait_call("StartTransientUnit")
+        self.assertEqual((name, mode, list(aux)), (NAME, "fail", []))
+        p = {key: value for key, value in properties}
+        self.assertEqual(p["Slice"], "cube.slice")
+        self.assertEqual(list(p["PIDs"]), [self.driver.pid])
+        self.assertEqual(p["CollectMode"], "inactive-or-failed")
+        self.assertEqual(p["AddRef"], True)
+        self.assertEqual(p["KillMode"], "control-group")
+        self.assertEqual(p["OOMPolicy"], "kill")
+        self.assertEqual(p["DevicePolicy"], "closed")
+        self.assertEqual(list(p["After"]), ["cubed.service"])
+        self.assertEqual(p["MemoryMax"], (256 << 20) * 257 // 256 + (48 << 20))
+        self.assertEqual(p["MemorySwapMax"], 256 << 20)
+        self.assertEqual(p["CPUQuotaPerSecUSec"], 500000)
+        self.assertEqual(p["TasksMax"], 64)
+        self.assertEqual(p["TimeoutStopUSec"], 15000000)
+        self.assertNotIn("Controller", p)
+        self.assertNotIn("RuntimeMaxUSec", p)
+        self.assertEqual(len(self.calls("Subscribe")), 1)
+
+    def test_done_only_with_its_own_job(self):
+        self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")
+        self.tell("start " + NAME)
+        self.wait_call("StartTransientUnit")
+        time.sleep(0.1)
+        self.job_removed("done", path=MAIN + "/job/8")
+        self.assertTrue(self.silent())
+        self.job_removed("done")
+        self.assertEqual(self.line(), "done")
+        self.job_removed("done")
+        self.assertTrue(self.silent())
+
+    def test_the_templates_own_jobs(self):
+        self.tell("start " + NAME)
+        self.assertEqual(self.line(), "done")
+
+    def test_a_job_that_fails(self):
+        self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")
+        for result in ("failed", "timeout", "canceled"):
+            self.tell("start " + NAME)
+            self.wait_call("StartTransientUnit", ("failed", "timeout", "canceled").index(result) + 1)
+            time.sleep(0.1)
+            self.job_removed(result)
+            line = self.line()
+            self.assertTrue(line.startswith("error "), line)
+            self.assertIn(f'"{result}"', line)
+            self.assertIn(NAME, line)
+            self.tell("free")
+
+    def test_a_call_that_is_refused(self):
+        self.refuse_starts("raise dbus.exceptions.DBusException('no', name='org.freedesktop.DBus.Error.AccessDenied')")
+        self.tell("start " + NAME)
+        self.assertEqual(self.line(), "error org.freedesktop.DBus.Error.AccessDenied: no")
+        self.assertEqual(len(self.calls("StartTransientUnit")), 1)
+        # Nothing was made that a reference could be dropped on.
+        self.tell("free")
+        time.sleep(0.2)
+        self.assertEqual(self.calls("UnrefUnit"), [])
+
+    def test_a_left_over_unit_is_reset_and_tried_once_more(self):
+        self.refuse_starts("raise dbus.exceptions.DBusException('there', name='org.freedesktop.systemd1.UnitExists')")
+        self.tell("start " + NAME)
+        self.assertEqual(self.line(), "error org.freedesktop.systemd1.UnitExists: there")
+        self.assertEqual([list(c) for c in self.calls("ResetFailedUnit")], [[NAME]])
+        first, second = self.calls("StartTransientUnit")
+        self.assertEqual(first, second)
+
+    def test_freed_while_starting(self):
+        self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")
+        self.tell("start " + NAME, "free")
+        self.assertEqual(list(self.wait_call("UnrefUnit")), [NAME])
+        self.job_removed("done")
+        self.assertTrue(self.silent())
+
+    def test_limits(self):
+        self.tell("start " + NAME)
+        self.assertEqual(self.line(), "done")
+        self.tell("limits 0 250000")
+        self.assertEqual(self.line(), "done")
+        name, runtime, properties = self.wait_call("SetUnitProperties")
+        self.assertEqual((name, runtime), (NAME, True))
+        self.assertEqual(dict(properties), {"CPUQuotaPerSecUSec": 250000})
+        self.tell("limits 1048576 0")
+        self.assertEqual(self.line(), "done")
+        self.assertEqual(dict(self.wait_call("SetUnitProperties", 2)[2]), {"MemoryMax": 1048576})
+
+    def test_kill(self):
+        self.tell("start " + NAME)
+        self.assertEqual(self.line(), "done")
+        self.tell("kill")
+        self.assertEqual(list(self.wait_call("KillUnit")), [NAME, "all", 9])
+
+    def add_unit(self, state, result):
+        self.obj.AddObject(UNIT, "org.freedesktop.systemd1.Unit", {"ActiveState": state},
+                           dbus.Array([], signature="(ssss)"))
+        unit = dbus.Interface(self.bus.get_object("org.freedesktop.systemd1", UNIT), dbusmock.MOCK_IFACE)
+        unit.AddProperties("org.freedesktop.systemd1.Scope", {"Result": result})
+        return unit
+
+    def test_result_once_the_unit_is_down(self):
+        unit = self.add_unit("active", "success")
+        self.tell("start " + NAME)
+        self.assertEqual(self.line(), "done")
+        self.tell("result")
+        self.assertTrue(self.silent())
+        unit.UpdateProperties("org.freedesktop.systemd1.Scope", {"Result": "oom-kill"})
+        unit.UpdateProperties("org.freedesktop.systemd1.Unit", {"ActiveState": "failed"})
+        self.assertEqual(self.line(), "result oom-kill")
+
+    def test_result_of_a_unit_that_is_gone(self):
+        self.tell("start " + NAME)
+        self.assertEqual(self.line(), "done")
+        self.tell("result")
+        self.assertEqual(self.line(), "result")
+
+    def test_adoption_takes_a_reference_and_gives_it_back(self):
+        self.tell("adopt " + NAME)
+        self.assertEqual(list(self.wait_call("RefUnit")), [NAME])
+        self.tell("free")
+        self.assertEqual(list(self.wait_call("UnrefUnit")), [NAME])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests in the box and in the lab share: cubectl, the bus, waiting for things to become true.
+
+Runs inside the box or the lab as root, next to a running cubed. Nothing in here sleeps for a fixed
+time: wait_for() polls a condition and says what it waited for when it gives up.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+
+import dbus
+
+NAME = "org.cubed.Cube1"
+ROOT = "/org/cubed/Cube1"
+MANAGER = NAME + ".Manager"
+SANDBOX = NAME + ".Sandbox"
+ERROR = NAME + ".Error."
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def run(*argv, check=False, timeout=300, **kwargs):
+    """A command's result with both streams as bytes."""
+    kwargs.setdefault("stdin", subprocess.DEVNULL if "input" not in kwargs else None)
+    if kwargs["stdin"] is None:
+        del kwargs["stdin"]
+    result = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            timeout=timeout, **kwargs)
+    if check and result.returncode != 0:
+        raise AssertionError(f"{argv} exited {result.returncode}: {result.stderr.decode(errors='replace')}")
+    return result
+
+
+def ctl(*argv, **kwargs):
+    return run("cubectl", *argv, **kwargs)
+
+
+def ctl_ok(*argv, **kwargs):
+    """cubectl's standard output as text; it must succeed."""
+    return ctl(*argv, check=True, **kwargs).stdout.decode()
+
+
+def as_user(user, *argv, **kwargs):
+    return run("runuser", "-u", user, "--", *argv, **kwargs)
+
+
+def wait_for(what, condition, timeout=60, interval=0.05):
+    """condition()'s first true value."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"gave up after {timeout} s waiting for {what}")
+        time.sleep(interval)
+
+
+def bus():
+    return dbus.SystemBus(private=True)
+
+
+def manager(connection=None):
+    connection = connection or bus()
+    return dbus.Interface(connection.get_object(NAME, ROOT, introspect=False), MANAGER)
+
+
+def options(values):
+    """a{sv} of the bus."""
+    return dbus.Dictionary(values, signature="sv")
+
+
+def sandbox(sandbox_id, connection=None):
+    connection = connection or bus()
+    obj = connection.get_object(NAME, f"{ROOT}/sandbox/{sandbox_id}", introspect=False)
+    return dbus.Interface(obj, SANDBOX)
+
+
+def prop(sandbox_id, name):
+    obj = bus().get_object(NAME, f"{ROOT}/sandbox/{sandbox_id}", introspect=False)
+    return obj.Get(SANDBOX, name, dbus_interface="org.freedesktop.DBus.Properties")
+
+
+def manager_prop(name):
+    obj = bus().get_object(NAME, ROOT, introspect=False)
+    return obj.Get(MANAGER, name, dbus_interface="org.freedesktop.DBus.Properties")
+
+
+def sandbox_ids():
+    listed = json.loads(ctl_ok("list", "--json=short") or "[]")
+    return [entry["id"] for entry in listed]
+
+
+@contextlib.contextmanager
+def created(*options):
+    """A sandbox that is gone afterwards, whatever happened."""
+    sandbox_id = ctl_ok("create", *options).strip()
+    try:
+        yield sandbox_id
+    finally:
+        ctl("kill", sandbox_id)
+
+
+def journal(sandbox_id, *matches):
+    """The journal entries of a sandbox, oldest first."""
+    run("journalctl", "--sync")
+    out = run("journalctl", "-o", "json", "--no-pager", f"CUBE_SANDBOX={sandbox_id}", *matches).stdout.decode()
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def events(sandbox_id):
+    return [entry.get("CUBE_EVENT") for entry in journal(sandbox_id)]
+
+
+def cubed_pid():
+    return int(run("systemctl", "show", "-P", "MainPID", "cubed.service", check=True).stdout)
+
+
+def active(unit):
+    return run("systemctl", "is-active", unit).stdout.decode().strip() == "active"
+
+
+def leftovers():
+    """Everything that a sandbox may leave behind, as a comparable snapshot."""
+    scopes = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "cube-*.scope").stdout.decode()
+    vmms = run("pgrep", "-x", "cube-vmm").stdout.decode().split()
+    run_dir = "/run/cubed/sandbox"
+    return {
+        "scopes": sorted(line.split()[0] for line in scopes.splitlines() if line.strip()),
+        "vmms": sorted(vmms),
+        "run": sorted(os.listdir(run_dir)) if os.path.isdir(run_dir) else [],
+        "disks": sorted(os.listdir("/var/lib/cubed/sandboxes"))
+        if os.path.isdir("/var/lib/cubed/sandboxes") else [],
+        "fds": len(os.listdir(f"/proc/{cubed_pid()}/fd")),
+        "mounts": sum(1 for _ in open("/proc/self/mounts", encoding="utf-8")),
+    }

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source tree itself: scripts pass shellcheck, and nothing includes what it must not."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+TREE = pathlib.Path(__file__).parents[2]
+
+
+def scripts():
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                            cwd=TREE, check=True, stdout=subprocess.PIPE).stdout.decode()
+    for name in sorted(filter(None, listed.split("\0"))):
+        path = TREE / name
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                first = file.readline(100)
+            if first.startswith((b"#!/bin/sh", b"#!/bin/bash", b"# shellcheck shell=")):
+                yield name
+
+
+@pytest.mark.parametrize("script", scripts())
+def test_shellcheck(script):
+    result = subprocess.run(["shellcheck", "--color=never", script], cwd=TREE, stdout=subprocess.PIPE)
+    assert result.returncode == 0, result.stdout.decode()
+
+
+def test_layers():
+    result = subprocess.run([sys.executable, TREE / "tests/lib/check-layers"], stdout=subprocess.PIPE)
+    assert result.returncode == 0, result.stdout.decode()

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The payload's idea of cube-agent: base/agent-proto.h over vsock, with programs that exist only in
+ * here (process.c). One frame is built at a time, in a buffer that send_frame() empties. */
+
+#include "base/agent-proto.h"
+#include "process.h"
+
+void agent_start(uint64_t mem_bytes, bool stalled, bool ignore_poweroff);
+
+void put_u32(uint16_t tag, uint32_t v);
+void put_u64(uint16_t tag, uint64_t v);
+void put_bytes(uint16_t tag, const void *data, uint32_t len);
+/* The records put so far become the frame's body. */
+void send_frame(Conn *c, uint16_t type, uint32_t id);

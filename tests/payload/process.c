@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/agent-proto.h"
+#include "blk.h"
+#include "process.h"
+
+#define PROCESSES_MAX 32U
+#define TEXT_BYTES 4096U
+#define FIRST_PID 100U
+#define TICK_MSEC 10U
+#define ENDLESS UINT64_MAX
+#define BULK_BYTES 65536U
+
+typedef enum Program {
+        PROGRAM_NONE,
+        PROGRAM_TEXT,             /* over when it starts, but for its output */
+        PROGRAM_BULK,
+        PROGRAM_CAT,
+        PROGRAM_WC,
+        PROGRAM_SLEEP,
+        PROGRAM_HANG,
+} Program;
+
+struct Process {
+        uint32_t pid;
+        Program program;
+        char name[16];
+        bool exited;
+        uint32_t code, signal;
+        Conn *streams[3];
+        Conn *waiter;
+        bool waiter_told;
+
+        /* What is still to go out. */
+        uint32_t text_len[2], text_done[2]; /* stdout, stderr */
+        uint64_t bulk_left;
+        bool input_ended;
+        uint32_t ring_start, ring_used;
+
+        uint64_t count;
+        uint64_t wake_tick;
+
+        /* From here on guarded by the lengths above, and never cleared. */
+        char text[2][TEXT_BYTES] __attribute__((aligned(8)));
+        uint8_t ring[VSOCK_WINDOW] __attribute__((aligned(8)));
+};
+
+static Process processes[PROCESSES_MAX];
+static unsigned processes_used; /* none was ever used from here on */
+static uint32_t next_pid = FIRST_PID;
+/* Lines of "y", for all who want many bytes. */
+static uint8_t bulk[BULK_BYTES];
+
+static void add_text(Process *p, unsigned which, const char *s, uint32_t len) {
+        len = MIN(len, TEXT_BYTES - p->text_len[which]);
+        memcpy(p->text[which] + p->text_len[which], s, len);
+        p->text_len[which] += len;
+}
+
+static void add_words(Process *p, unsigned which, const char *const *words, unsigned n, const char *between) {
+        for (unsigned i = 0; i < n; i++) {
+                if (i > 0)
+                        add_text(p, which, between, 1);
+                add_text(p, which, words[i], (uint32_t) strlen(words[i]));
+        }
+        if (n > 0 || *between == ' ')
+                add_text(p, which, "\n", 1);
+}
+
+static void finish(Process *p, uint32_t code) {
+        p->exited = true;
+        p->code = code;
+}
+
+static unsigned disk_number(const char *name) {
+        return streq(name, "vdb") ? 1 : 0;
+}
+
+static void run_sector(Process *p, const Args *a) {
+        static uint8_t data[SECTOR_BYTES] __attribute__((aligned(512)));
+
+        int r = blk_request(disk_number(a->argv[1]), BLK_READ, parse_number(a->argv[2]), data);
+        if (r == 0)
+                add_text(p, 0, (const char *) data, sizeof(data));
+        finish(p, r == 0 ? 0 : 5);
+}
+
+static void run_put_sector(Process *p, const Args *a) {
+        static uint8_t data[SECTOR_BYTES] __attribute__((aligned(512)));
+        unsigned disk = disk_number(a->argv[1]);
+
+        memset(data, 0, sizeof(data));
+        memcpy(data, a->argv[3], MIN(strlen(a->argv[3]), sizeof(data)));
+        int r = blk_request(disk, BLK_WRITE, parse_number(a->argv[2]), data);
+        if (r == 0)
+                r = blk_request(disk, BLK_FLUSH, 0, NULL);
+        finish(p, r == 0 ? 0 : 5);
+}
+
+static bool start_machine_program(const char *name) {
+        if (streq(name, "panic"))
+                machine_panic();
+        else if (streq(name, "reset"))
+                reset();
+        else if (streq(name, "triple"))
+                triple_fault();
+        else if (streq(name, "poweroff"))
+                power_off();
+        else if (streq(name, "spin"))
+                spin_for_ever();
+        else
+                return false;
+        return true;
+}
+
+/* Programs that are over as soon as they have started, but for their output. */
+static bool start_short_program(Process *p, const Args *a) {
+        const char *name = a->argv[0];
+
+        p->program = PROGRAM_TEXT;
+        if (streq(name, "true"))
+                finish(p, 0);
+        else if (streq(name, "false"))
+                finish(p, 1);
+        else if (streq(name, "exit"))
+                finish(p, a->argc > 1 ? (uint32_t) parse_number(a->argv[1]) : 0);
+        else if (streq(name, "echo") || streq(name, "err")) {
+                add_words(p, *name == 'e' && name[1] == 'r', a->argv + 1, a->argc - 1, " ");
+                finish(p, 0);
+        } else if (streq(name, "env")) {
+                add_words(p, 0, a->env, a->n_env, "\n");
+                finish(p, 0);
+        } else if (streq(name, "sector") && a->argc == 3)
+                run_sector(p, a);
+        else if (streq(name, "put-sector") && a->argc == 4)
+                run_put_sector(p, a);
+        else
+                return false;
+        return true;
+}
+
+static bool start_long_program(Process *p, const Args *a) {
+        const char *name = a->argv[0];
+
+        if (streq(name, "cat"))
+                p->program = PROGRAM_CAT;
+        else if (streq(name, "wc"))
+                p->program = PROGRAM_WC;
+        else if (streq(name, "hang"))
+                p->program = PROGRAM_HANG;
+        else if (streq(name, "yes") || streq(name, "bulk")) {
+                p->program = PROGRAM_BULK;
+                p->bulk_left = *name == 'b' && a->argc > 1 ? parse_number(a->argv[1]) : ENDLESS;
+                if (bulk[0] == 0) {
+                        memcpy(bulk, "y\n", 2);
+                        for (uint32_t n = 2; n < BULK_BYTES; n *= 2)
+                                memcpy(bulk + n, bulk, n);
+                }
+        } else if (streq(name, "sleep") && a->argc > 1) {
+                p->program = PROGRAM_SLEEP;
+                p->wake_tick = timer_ticks() + parse_number(a->argv[1]) * 1000 / TICK_MSEC;
+                timer_set(TICK_MSEC);
+        } else
+                return false;
+        return true;
+}
+
+/* A free slot, else one whose process is over and has nobody left. */
+static Process *new_process(void) {
+        for (Process *p = processes; p < processes + PROCESSES_MAX; p++)
+                if (p->program == PROGRAM_NONE)
+                        return p;
+        for (Process *p = processes; p < processes + PROCESSES_MAX; p++)
+                if (p->exited && !p->streams[0] && !p->streams[1] && !p->streams[2] && !p->waiter)
+                        return p;
+        return NULL;
+}
+
+Process *process_start(const Args *a) {
+        Process *p = new_process();
+
+        if (!p || a->argc == 0 || start_machine_program(a->argv[0]))
+                return NULL;
+
+        memset(p, 0, offsetof(Process, text));
+        if (p - processes >= processes_used)
+                processes_used = (unsigned) (p - processes) + 1;
+        if (!start_short_program(p, a) && !start_long_program(p, a)) {
+                p->program = PROGRAM_NONE;
+                return NULL;
+        }
+        p->pid = next_pid++;
+        memcpy(p->name, a->argv[0], MIN(strlen(a->argv[0]) + 1, sizeof(p->name) - 1));
+        return p;
+}
+
+Process *process_nth(unsigned n) {
+        for (Process *p = processes; p < processes + processes_used; p++)
+                if (p->program != PROGRAM_NONE && n-- == 0)
+                        return p;
+        return NULL;
+}
+
+Process *process_find(uint32_t pid) {
+        for (Process *p = processes; p < processes + processes_used; p++)
+                if (p->program != PROGRAM_NONE && p->pid == pid)
+                        return p;
+        return NULL;
+}
+
+uint32_t process_pid(const Process *p) {
+        return p->pid;
+}
+
+const char *process_name(const Process *p) {
+        return p->name;
+}
+
+bool process_exited(const Process *p, uint32_t *ret_code, uint32_t *ret_signal) {
+        *ret_code = p->code;
+        *ret_signal = p->signal;
+        return p->exited;
+}
+
+void process_signal(Process *p, unsigned signal) {
+        if (p->exited || signal == 0)
+                return;
+        p->exited = true;
+        p->signal = signal;
+        p->bulk_left = 0;
+        p->ring_used = 0;
+}
+
+bool process_attach(Process *p, unsigned stream, Conn *c) {
+        if (stream >= ELEMENTSOF(p->streams) || p->streams[stream])
+                return false;
+        p->streams[stream] = c;
+        return true;
+}
+
+bool process_attach_wait(Process *p, Conn *c) {
+        if (p->waiter)
+                return false;
+        p->waiter = c;
+        p->waiter_told = false;
+        return true;
+}
+
+void process_detach(Process *p, Conn *c) {
+        for (unsigned i = 0; i < ELEMENTSOF(p->streams); i++)
+                if (p->streams[i] == c)
+                        p->streams[i] = NULL;
+        if (p->waiter == c)
+                p->waiter = NULL;
+        /* Nobody will ever read it: like SIGPIPE. */
+        if (c->stream == AGENT_STREAM_STDOUT && c->role == ROLE_STREAM &&
+            (p->program == PROGRAM_BULK || p->program == PROGRAM_CAT))
+                process_signal(p, 13);
+}
+
+void process_input(Process *p, Conn *c, const uint8_t *data, uint32_t len) {
+        p->count += len;
+        if (p->program != PROGRAM_CAT || p->exited) {
+                vsock_consumed(c, len);
+                return;
+        }
+
+        /* It fits: the window that the host keeps to is as large as the ring. */
+        len = MIN(len, VSOCK_WINDOW - p->ring_used);
+        uint32_t at = (p->ring_start + p->ring_used) % VSOCK_WINDOW;
+        uint32_t first = MIN(len, VSOCK_WINDOW - at);
+        memcpy(p->ring + at, data, first);
+        memcpy(p->ring, data + first, len - first);
+        p->ring_used += len;
+}
+
+void process_input_end(Process *p) {
+        char number[24];
+
+        p->input_ended = true;
+        if (p->program == PROGRAM_WC && !p->exited) {
+                uint32_t n = (uint32_t) format_number(number, p->count);
+
+                number[n++] = '\n';
+                add_text(p, 0, number, n);
+                finish(p, 0);
+        }
+}
+
+static bool move_text(Process *p, unsigned which) {
+        Conn *c = p->streams[AGENT_STREAM_STDOUT + which];
+        uint32_t n = p->text_len[which] - p->text_done[which];
+
+        if (!c || c->done || n == 0)
+                return false;
+        n = MIN(n, vsock_room(c));
+        if (n == 0)
+                return false;
+        vsock_send(c, p->text[which] + p->text_done[which], n);
+        p->text_done[which] += n;
+        return true;
+}
+
+static bool move_bulk(Process *p) {
+        Conn *c = p->streams[AGENT_STREAM_STDOUT];
+
+        if (!c || c->done || p->bulk_left == 0)
+                return false;
+        uint32_t n = MIN(vsock_room(c), BULK_BYTES);
+        n = (uint32_t) MIN((uint64_t) n, p->bulk_left);
+        /* Whole lines. */
+        if (n > 1 && n < p->bulk_left)
+                n &= ~1U;
+        if (n == 0)
+                return false;
+        vsock_send(c, bulk, n);
+        if (p->bulk_left != ENDLESS)
+                p->bulk_left -= n;
+        return true;
+}
+
+static bool move_ring(Process *p) {
+        Conn *c = p->streams[AGENT_STREAM_STDOUT];
+
+        if (!c || c->done || p->ring_used == 0)
+                return false;
+        uint32_t n = MIN(MIN(p->ring_used, VSOCK_WINDOW - p->ring_start), vsock_room(c));
+        if (n == 0)
+                return false;
+        vsock_send(c, p->ring + p->ring_start, n);
+        p->ring_start = (p->ring_start + n) % VSOCK_WINDOW;
+        p->ring_used -= n;
+        if (p->streams[AGENT_STREAM_STDIN])
+                vsock_consumed(p->streams[AGENT_STREAM_STDIN], n);
+        return true;
+}
+
+static void check_end(Process *p) {
+        if ((p->program == PROGRAM_BULK && p->bulk_left == 0) ||
+            (p->program == PROGRAM_CAT && p->input_ended && p->ring_used == 0) ||
+            (p->program == PROGRAM_SLEEP && timer_ticks() >= p->wake_tick))
+                finish(p, 0);
+}
+
+/* An output stream ends with its process, once all is out. */
+static bool end_streams(Process *p) {
+        bool moved = false;
+
+        for (unsigned i = 0; i < 2; i++) {
+                Conn *c = p->streams[AGENT_STREAM_STDOUT + i];
+
+                if (c && !c->done && p->text_done[i] == p->text_len[i]) {
+                        vsock_shutdown(c, true);
+                        moved = true;
+                }
+        }
+        if (p->streams[AGENT_STREAM_STDIN] && !p->streams[AGENT_STREAM_STDIN]->done) {
+                vsock_shutdown(p->streams[AGENT_STREAM_STDIN], true);
+                moved = true;
+        }
+        return moved;
+}
+
+static bool run(Process *p) {
+        bool moved = move_text(p, 0);
+
+        moved |= move_text(p, 1);
+        if (!p->exited) {
+                if (p->program == PROGRAM_BULK)
+                        moved |= move_bulk(p);
+                else if (p->program == PROGRAM_CAT)
+                        moved |= move_ring(p);
+                check_end(p);
+        }
+        if (!p->exited)
+                return moved;
+
+        moved |= end_streams(p);
+        if (p->waiter && !p->waiter_told) {
+                p->waiter_told = true;
+                report_exit(p->waiter, p->code, p->signal);
+                moved = true;
+        }
+        return moved;
+}
+
+bool processes_run(void) {
+        bool moved = false, asleep = false;
+        static bool was_asleep;
+
+        for (Process *p = processes; p < processes + processes_used; p++) {
+                if (p->program == PROGRAM_NONE)
+                        continue;
+                moved |= run(p);
+                asleep |= p->program == PROGRAM_SLEEP && !p->exited;
+        }
+        if (was_asleep && !asleep)
+                timer_set(0);
+        was_asleep = asleep;
+        return moved;
+}

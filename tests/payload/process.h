@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Processes that aren't: state machines with a pid, three streams and an exit status.
+ *
+ *   true | false | exit N      echo WORDS... | err WORDS... (to stderr) | env
+ *   cat                        stdin to stdout, up to the end
+ *   wc                         counts stdin's bytes, prints the number
+ *   yes | bulk N               output without end, N bytes of it
+ *   sleep N                    seconds
+ *   hang                       never ends by itself
+ *   sector DISK N              512 bytes of vda or vdb
+ *   put-sector DISK N WORD     writes them, WORD and zeros, and flushes
+ *   panic | reset | triple | poweroff | spin    what they say, to the whole machine */
+
+#include "vsock.h"
+
+typedef struct Process Process;
+
+typedef struct Args {
+        const char *argv[16];
+        unsigned argc;
+        const char *env[32];
+        unsigned n_env;
+} Args;
+
+/* NULL: no such program, or too many processes. The strings are copied where needed. */
+Process *process_start(const Args *args);
+Process *process_find(uint32_t pid);
+uint32_t process_pid(const Process *p);
+void process_signal(Process *p, unsigned signal);
+/* Each process by number, until NULL. */
+Process *process_nth(unsigned n);
+bool process_exited(const Process *p, uint32_t *ret_code, uint32_t *ret_signal);
+const char *process_name(const Process *p);
+
+/* The three streams (AgentStream), and who waits for the end. False: taken already. */
+bool process_attach(Process *p, unsigned stream, Conn *c);
+bool process_attach_wait(Process *p, Conn *c);
+void process_detach(Process *p, Conn *c);
+void process_input(Process *p, Conn *c, const uint8_t *data, uint32_t len);
+void process_input_end(Process *p);
+/* Moves what can be moved. True when something was. */
+bool processes_run(void);
+
+/* Implemented by agent.c: tells one who waits. */
+void report_exit(Conn *c, uint32_t code, uint32_t signal);
+/* Implemented by payload.c. */
+void machine_panic(void);

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several guests, several vCPUs, both kernels, and every way a Linux guest can end."""
+
+import pytest
+
+from cubetest import active, created, ctl, ctl_ok, cubed_pid, leftovers, run, sandbox_ids, wait_for
+
+
+@pytest.mark.parametrize("cpus", [2, 4])
+def test_vcpus_are_online(cpus):
+    with created("--memory", "256M", "--cpus", str(cpus)) as sandbox_id:
+        assert ctl_ok("exec", sandbox_id, "--", "nproc").strip() == str(cpus)
+
+
+def test_five_in_sequence_leave_nothing():
+    before = leftovers()
+    for number in range(5):
+        assert ctl_ok("run", "--memory", "256M", "--", "echo", str(number)) == f"{number}\n"
+    wait_for("everything to be as before", lambda: leftovers() == before)
+
+
+def test_three_at_once():
+    with created("--memory", "256M") as a, created("--memory", "256M") as b, created("--memory", "256M") as c:
+        for sandbox_id in (a, b, c):
+            assert ctl_ok("exec", sandbox_id, "--", "cat", "/proc/sys/kernel/hostname")
+        assert {a, b, c} <= set(sandbox_ids())
+
+
+@pytest.mark.parametrize("how, reason", [
+    ("echo c > /proc/sysrq-trigger", b"panic"),
+    ("echo o > /proc/sysrq-trigger; sleep 60", b"poweroff"),
+    ("echo b > /proc/sysrq-trigger; sleep 60", b"reset"),
+])
+def test_an_end_from_inside_has_its_reason(how, reason):
+    sandbox_id = ctl_ok("create", "--memory", "256M").strip()
+    result = ctl("exec", sandbox_id, "--", "sh", "-c", how)
+    assert result.returncode == 255
+    wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
+    shown = ctl("show", "-p", "Reason", "--value", sandbox_id).stdout.strip()
+    assert shown == reason
+    assert not active(f"cube-{sandbox_id}.scope")
+
+
+def test_a_running_guest_survives_cubed():
+    with created("--memory", "256M") as sandbox_id:
+        ctl_ok("exec", sandbox_id, "--", "sh", "-c", "echo kept > /tmp/mark")
+        run("systemctl", "restart", "cubed.service", check=True)
+        assert ctl_ok("exec", sandbox_id, "--", "cat", "/tmp/mark") == "kept\n"
+        run("kill", "-9", cubed_pid(), check=True)
+        wait_for("cubed to be back", lambda: ctl("list").returncode == 0)
+        assert ctl_ok("exec", sandbox_id, "--", "cat", "/tmp/mark") == "kept\n"
+
+
+def test_stopping_the_scope_powers_the_guest_off():
+    with created("--memory", "256M") as sandbox_id:
+        run("systemctl", "stop", f"cube-{sandbox_id}.scope", check=True)
+        wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
+        assert ctl("show", "-p", "Reason", "--value", sandbox_id).stdout.strip() == b"poweroff"
+
+
+def test_kernel_6_12_boots():
+    with created("--template", "python612", "--memory", "256M", "--cpus", "2") as sandbox_id:
+        assert ctl_ok("exec", sandbox_id, "--", "uname", "-r").startswith("6.12")
+        assert ctl_ok("exec", sandbox_id, "--", "nproc").strip() == "2"
+
+
+def test_memory_below_the_kernels_floor_names_the_floor():
+    result = ctl("create", "--memory", "32M")
+    assert result.returncode == 1
+    assert b"32M" in result.stderr and b"at least" in result.stderr

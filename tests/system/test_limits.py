@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sandbox stays inside its memory, CPU and disk limits, and ends inside them."""
+
+import subprocess
+import time
+
+from cubetest import created, ctl, ctl_ok, events, run, sandbox_ids, wait_for
+
+
+def scope_number(sandbox_id, name):
+    return int(run("systemctl", "show", "-P", name, f"cube-{sandbox_id}.scope", check=True).stdout)
+
+
+def test_a_guest_that_takes_too_much_meets_its_own_oom_killer_first():
+    with created("--memory", "256M") as sandbox_id:
+        hog = "b = bytearray(400 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1"
+        result = ctl("exec", sandbox_id, "--", "python3", "-c", hog)
+        assert result.returncode in (1, 128 + 9), result.stderr
+        assert ctl_ok("exec", sandbox_id, "--", "echo", "alive") == "alive\n"
+        # All guest memory has been touched by now: the overhead fits below MemoryMax.
+        assert scope_number(sandbox_id, "MemoryCurrent") <= scope_number(sandbox_id, "MemoryMax")
+
+
+def test_memory_max_is_the_wall_behind_it():
+    """The scope's limit, lowered under a running guest, ends that sandbox and nothing else."""
+    with created("--memory", "256M") as neighbour, created("--memory", "256M") as sandbox_id:
+        run("systemctl", "set-property", "--runtime", f"cube-{sandbox_id}.scope", "MemoryMax=160M", check=True)
+        subprocess.run(["cubectl", "exec", sandbox_id, "--", "python3", "-c", "bytearray(180 << 20)"],
+                       timeout=120, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
+        assert b"oom-kill" in ctl("show", sandbox_id).stdout
+        assert ctl_ok("exec", neighbour, "--", "echo", "alive") == "alive\n"
+
+
+def test_half_a_cpu_is_half_a_cpu():
+    with created("--memory", "256M") as sandbox_id:
+        run("busctl", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
+            "org.cubed.Cube1.Sandbox", "SetLimits", "a{sv}", "1", "cpu-quota", "t", "500000", check=True)
+        assert run("systemctl", "show", "-P", "CPUQuotaPerSecUSec",
+                   f"cube-{sandbox_id}.scope").stdout.strip() == b"500ms"
+        with subprocess.Popen(["cubectl", "exec", sandbox_id, "--", "sh", "-c", "while :; do :; done"]) as spin:
+            try:
+                usage, began = scope_number(sandbox_id, "CPUUsageNSec"), time.monotonic_ns()
+                time.sleep(10)
+                share = (scope_number(sandbox_id, "CPUUsageNSec") - usage) / (time.monotonic_ns() - began)
+            finally:
+                spin.kill()
+        assert 0.40 <= share <= 0.56
+
+
+def test_disk_is_as_large_as_asked_and_filling_it_is_the_guests_trouble():
+    with created("--memory", "256M", "--disk", "5G") as sandbox_id:
+        size = int(ctl_ok("exec", sandbox_id, "--", "df", "--output=size", "-BM", "/").split()[-1].rstrip("M"))
+        assert 4500 < size <= 5120
+        result = ctl("exec", sandbox_id, "--", "sh", "-c", "fallocate -l 6G /root/big; echo still here")
+        assert b"No space left" in result.stderr and result.stdout == b"still here\n"
+
+
+def test_lifetime_ends_it_with_a_reason():
+    sandbox_id = ctl_ok("create", "--memory", "256M", "--timeout", "5min").strip()
+    run("busctl", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
+        "org.cubed.Cube1.Sandbox", "SetTimeout", "t", "1000000", check=True)
+    wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
+    assert b"timeout" in ctl("show", sandbox_id).stdout
+    assert "exit" in events(sandbox_id)

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The audit trail into a socket of our own in place of the journal's. */
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "base/fd-util.h"
+#include "daemon/audit.h"
+#include "daemon/log.h"
+#include "tests/unit/test.h"
+
+static char dir[] = "/tmp/cubed-test-audit-XXXXXX", path[64];
+static int journal = -EBADF;
+static char entry[16384];
+
+static Sandbox sandbox = {
+        .id = "abcdefghijkl", .owner_uid = 1000, .template_id = (char *) "tttttttttttt", .template_name = (char *) "python:latest",
+        .mem_bytes = 1 << 20, .cpus = 2, .vmm_pid = 4711,
+};
+
+static void open_journal(void) {
+        struct sockaddr_un addr = { .sun_family = AF_UNIX };
+
+        if (!*path) {
+                assert_true(mkdtemp(dir));
+                (void) snprintf(path, sizeof(path), "%s/socket", dir);
+        }
+        journal = safe_close(journal);
+        (void) unlink(path);
+        memcpy(addr.sun_path, path, strlen(path) + 1);
+        journal = socket(AF_UNIX, SOCK_DGRAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
+        assert_ok(bind(journal, (struct sockaddr *) &addr, sizeof(addr)));
+}
+
+static bool next_entry(void) {
+        ssize_t n = recv(journal, entry, sizeof(entry) - 1, 0);
+        entry[n > 0 ? n : 0] = 0;
+        return n > 0;
+}
+
+static void assert_line(const char *line) {
+        char *p = strstr(entry, line);
+        if (!p || (p != entry && p[-1] != '\n') || p[strlen(line)] != '\n')
+                test_stop(TEST_FAILED, __LINE__, "\"%s\" is not in the entry", line);
+}
+
+TEST(fields_of_an_exec) {
+        char *argv[] = { (char *) "/bin/sh", (char *) "-c", (char *) "secret", NULL };
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        audit_exec(a, &sandbox, 1001, argv, 42);
+        assert_true(next_entry());
+        assert_line("MESSAGE_ID=" AUDIT_ID_EXEC);
+        assert_line("CUBE_SANDBOX=abcdefghijkl");
+        assert_line("CUBE_OWNER_UID=1000");
+        assert_line("CUBE_ACTOR_UID=1001");
+        assert_line("CUBE_EVENT=exec");
+        assert_line("CUBE_PROGRAM=/bin/sh");
+        assert_line("CUBE_ARGUMENT_COUNT=2");
+        assert_line("CUBE_TEMPLATE=tttttttttttt");
+        assert_line("OBJECT_PID=4711");
+        assert_true(!strstr(entry, "secret"));
+        audit_free(a);
+}
+
+TEST(arguments_when_asked_for_but_no_secrets) {
+        char *argv[] = { (char *) "p", (char *) "--password", (char *) "hunter2", (char *) "TOKEN=abc", (char *) "plain", NULL };
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, true, &a));
+        audit_exec(a, &sandbox, 0, argv, 1);
+        assert_true(next_entry());
+        assert_line("CUBE_ARGUMENT=plain");
+        assert_line("CUBE_ARGUMENT=TOKEN=***");
+        assert_true(!strstr(entry, "hunter2") && !strstr(entry, "abc\n"));
+        audit_free(a);
+}
+
+TEST(no_value_can_forge_a_field) {
+        char *argv[] = { (char *) "x\nCUBE_OWNER_UID=0\nMESSAGE=forged", NULL };
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        audit_exec(a, &sandbox, 5, argv, 1);
+        assert_true(next_entry());
+        assert_line("CUBE_PROGRAM=x\\nCUBE_OWNER_UID=0\\nMESSAGE=forged");
+        assert_true(!strstr(entry, "\nCUBE_OWNER_UID=0\n"));
+        audit_device(a, &sandbox, "blk\n", "\x1b[2Jbad\xff");
+        assert_true(next_entry());
+        assert_line("CUBE_REASON=\\x1b[2Jbad\\xff");
+        audit_free(a);
+}
+
+TEST(exits_and_denials) {
+        Sandbox s = sandbox;
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        s.exit_reason = VMM_EXIT_PANIC;
+        s.exit_status = 3;
+        audit_exited(a, &s);
+        assert_true(next_entry());
+        assert_line("CUBE_REASON=panic");
+        assert_line("CUBE_STATUS=3");
+        assert_line("PRIORITY=4");
+        audit_denied(a, 1234, "org.cubed.cube1.create", "abcdefghijkl");
+        assert_true(next_entry());
+        assert_line("CUBE_EVENT=denied");
+        assert_line("CUBE_ACTION=org.cubed.cube1.create");
+        assert_line("CUBE_SANDBOX=abcdefghijkl");
+        audit_denied(a, 1234, "x", NULL);
+        assert_true(next_entry());
+        audit_free(a);
+}
+
+TEST(a_journal_that_stalls_never_blocks_and_gets_the_rest_later) {
+        unsigned n = 0, lost_entries = 0;
+        sd_event *event;
+        Audit *a;
+
+        open_journal();
+        assert_ok(sd_event_new(&event));
+        assert_ok(audit_new(event, path, false, &a));
+        for (unsigned i = 0; i < 2000; i++)
+                audit_started(a, &sandbox);
+        assert_true(audit_lost(a) > 0);
+        for (unsigned rounds = 0; rounds < 2000; rounds++) {
+                while (next_entry()) {
+                        n++;
+                        lost_entries += strstr(entry, "CUBE_EVENT=lost") != NULL;
+                }
+                assert_ok(sd_event_run(event, 0));
+        }
+        assert_eq(lost_entries, 1);
+        assert_eq(n - lost_entries + audit_lost(a), 2000);
+        audit_free(a);
+        sd_event_unref(event);
+}
+
+TEST(a_journal_that_was_restarted_is_found_again) {
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        audit_started(a, &sandbox);
+        assert_true(next_entry());
+        open_journal();
+        audit_started(a, &sandbox);
+        assert_true(next_entry());
+        assert_eq(audit_lost(a), 0);
+        audit_free(a);
+}
+
+TEST(no_journal_at_all_only_counts) {
+        Audit *a;
+
+        log_set_max_level(LOG_EMERG);
+        assert_ok(audit_new(NULL, "/nonexistent/socket", false, &a));
+        audit_started(a, &sandbox);
+        assert_eq(audit_lost(a), 1);
+        audit_free(a);
+        audit_started(NULL, &sandbox);
+        (void) unlink(path);
+        (void) rmdir(dir);
+        journal = safe_close(journal);
+}
+
+TEST(escaping) {
+        _cleanup_free_ char *a = escape_text("a\tb\\\n\x7f", 6, 100), *b = escape_text("abcdef", 6, 3), *c = escape_text("", 0, 5);
+
+        assert_streq(a, "a\\x09b\\\\\\n\\x7f");
+        assert_streq(b, "abc");
+        assert_streq(c, "");
+}

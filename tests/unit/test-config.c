@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/stat.h>
+
+#include "base/fd-util.h"
+#include "daemon/config.h"
+#include "tests/unit/test.h"
+
+static char root[] = "/tmp/cubed-test-config-XXXXXX";
+static char warnings[16][600];
+static unsigned n_warnings;
+
+static void on_warning(void *userdata, const char *path, unsigned line, const char *message) {
+        if (n_warnings < ELEMENTSOF(warnings))
+                (void) snprintf(warnings[n_warnings], sizeof(warnings[0]), "%s:%u: %s", path + strlen(root), line, message);
+        n_warnings++;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+        return remove(path);
+}
+
+static void make_root(void) {
+        (void) nftw(root, remove_entry, 8, FTW_DEPTH|FTW_PHYS);
+        memcpy(root + sizeof(root) - 7, "XXXXXX", 6);
+        assert_true(mkdtemp(root));
+        n_warnings = 0;
+}
+
+static void put(const char *path, const char *text) {
+        char full[512];
+
+        for (const char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
+                (void) snprintf(full, sizeof(full), "%s%.*s", root, (int) (p - path), path);
+                (void) mkdir(full, 0755);
+        }
+        (void) snprintf(full, sizeof(full), "%s%s", root, path);
+        FILE *f = fopen(full, "we");
+        assert_true(f);
+        fputs(text, f);
+        fclose(f);
+}
+
+TEST(defaults_are_those_of_the_design) {
+        Config c;
+
+        assert_ok(config_init(&c));
+        assert_streq(c.default_template, "python");
+        assert_eq(c.default_mem_bytes, MIB(512));
+        assert_eq(c.default_cpus, 1);
+        assert_eq(c.default_disk_bytes, GIB(4));
+        assert_eq(c.default_timeout_usec, 300 * USEC_PER_SEC);
+        assert_eq(c.boot_timeout_usec, 60 * USEC_PER_SEC);
+        assert_eq(c.stop_timeout_usec, 10 * USEC_PER_SEC);
+        assert_eq(c.uid_base, 0x70000000);
+        assert_eq(c.uid_count, 65536);
+        assert_true(!c.kernel_path && !c.kernel_command_line && !c.audit_arguments);
+        assert_eq(c.cpuid_hide_xsave, CONFIG_AUTO);
+        assert_streq(c.state_directory, "/var/lib/cubed");
+        assert_streq(c.runtime_directory, "/run/cubed");
+        config_done(&c);
+}
+
+TEST(no_file_is_no_error) {
+        Config c;
+
+        make_root();
+        assert_ok(config_init(&c));
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 0);
+        config_done(&c);
+}
+
+TEST(values_and_units) {
+        Config c;
+
+        make_root();
+        put("/etc/cubed/cubed.conf",
+            "# comment\n; another\n\n[Sandbox]\n  DefaultMemory = 256M  \r\nDefaultCPUs=4\nDefaultTimeout=infinity\nBootTimeout=1min 30s\n"
+            "DefaultTemplate=base:v1\n[Limits]\nMaxSandboxes=infinity\nMaxMemoryPerSandbox=1.5G\nUIDRange=0x71000000/1000\n"
+            "[Guest]\nKernelPath=/boot/vmlinuz-x\nKernelCommandLine=a=b \"c d\"\nCpuidHideXsave=yes\n[Manager]\nAuditArguments=on\n");
+        assert_ok(config_init(&c));
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 0);
+        assert_eq(c.default_mem_bytes, MIB(256));
+        assert_eq(c.default_cpus, 4);
+        assert_true(c.default_timeout_usec == UINT64_MAX);
+        assert_eq(c.boot_timeout_usec, 90 * USEC_PER_SEC);
+        assert_streq(c.default_template, "base:v1");
+        assert_eq(c.max_sandboxes, CONFIG_UNLIMITED);
+        assert_eq(c.max_mem_bytes, MIB(1536));
+        assert_eq(c.uid_base, 0x71000000);
+        assert_eq(c.uid_count, 1000);
+        assert_streq(c.kernel_path, "/boot/vmlinuz-x");
+        assert_streq(c.kernel_command_line, "a=b \"c d\"");
+        assert_eq(c.cpuid_hide_xsave, CONFIG_YES);
+        assert_true(c.audit_arguments);
+        config_done(&c);
+}
+
+TEST(mistakes_are_warned_about_and_change_nothing) {
+        static const char *const expected[] = {
+                "/etc/cubed/cubed.conf:1: DefaultCPUs= stands before any section header, ignored",
+                "/etc/cubed/cubed.conf:3: Unknown key DefaultMemroy= in section [Sandbox], ignored",
+                "/etc/cubed/cubed.conf:4: Bad value DefaultMemory=lots (not understood), keeping what was set before",
+                "/etc/cubed/cubed.conf:5: Bad value DefaultCPUs=17 (out of range), keeping what was set before",
+                "/etc/cubed/cubed.conf:6: MaxSandboxes= belongs into section [Limits], ignored here",
+                "/etc/cubed/cubed.conf:7: Neither Key=Value nor a section header: nonsense",
+                "/etc/cubed/cubed.conf:8: Unknown section [Sandboxes], ignored",
+                "/etc/cubed/cubed.conf:11: Bad value UIDRange=0/65536 (out of range), keeping what was set before",
+                "/etc/cubed/cubed.conf:12: Bad value UIDRange=0x70000000 (out of range), keeping what was set before",
+                "/etc/cubed/cubed.conf:14: Bad value StateDirectory=var/lib (not understood), keeping what was set before",
+                "/etc/cubed/cubed.conf:15: Not a section header: [Guest",
+        };
+        Config c;
+
+        make_root();
+        put("/etc/cubed/cubed.conf",
+            "DefaultCPUs=2\n[Sandbox]\nDefaultMemroy=1G\nDefaultMemory=lots\nDefaultCPUs=17\nMaxSandboxes=3\nnonsense\n"
+            "[Sandboxes]\nDefaultCPUs=3\n[Limits]\nUIDRange=0/65536\nUIDRange=0x70000000\n[Manager]\nStateDirectory=var/lib\n[Guest\n");
+        assert_ok(config_init(&c));
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        for (size_t i = 0; i < ELEMENTSOF(expected); i++)
+                if (i != 8)
+                        assert_streq(warnings[i], expected[i]);
+        assert_eq(n_warnings, ELEMENTSOF(expected));
+        assert_eq(c.default_mem_bytes, MIB(512));
+        assert_eq(c.default_cpus, 1);
+        assert_eq(c.uid_base, 0x70000000);
+        assert_streq(c.state_directory, "/var/lib/cubed");
+        config_done(&c);
+}
+
+TEST(etc_comes_over_usr_and_drop_ins_in_order) {
+        Config c;
+
+        make_root();
+        put("/usr/lib/cubed/cubed.conf", "[Sandbox]\nDefaultCPUs=2\nDefaultMemory=1G\n");
+        put("/etc/cubed/cubed.conf", "[Sandbox]\nDefaultCPUs=3\n");
+        put("/usr/lib/cubed/cubed.conf.d/10-a.conf", "[Sandbox]\nDefaultMemory=100M\n");
+        put("/usr/lib/cubed/cubed.conf.d/20-b.conf", "[Sandbox]\nDefaultDisk=1G\nStopTimeout=1\n");
+        put("/etc/cubed/cubed.conf.d/20-b.conf", "[Sandbox]\nDefaultDisk=2G\n");
+        put("/etc/cubed/cubed.conf.d/15-c.conf", "[Sandbox]\nDefaultMemory=200M\n");
+        put("/etc/cubed/cubed.conf.d/99-not-one.txt", "[Sandbox]\nDefaultMemory=300M\n");
+        put("/etc/cubed/cubed.conf.d/.hidden.conf", "[Sandbox]\nDefaultMemory=300M\n");
+        assert_ok(config_init(&c));
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 0);
+        assert_eq(c.default_cpus, 3);
+        assert_eq(c.default_mem_bytes, MIB(200));
+        assert_eq(c.default_disk_bytes, GIB(2));
+        assert_eq(c.stop_timeout_usec, 10 * USEC_PER_SEC);
+        config_done(&c);
+}
+
+TEST(empty_value_means_default) {
+        Config c;
+
+        make_root();
+        put("/etc/cubed/cubed.conf", "[Sandbox]\nDefaultMemory=1G\nDefaultMemory=\n[Guest]\nKernelPath=/x\nKernelPath=\n");
+        assert_ok(config_init(&c));
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 0);
+        assert_eq(c.default_mem_bytes, MIB(512));
+        assert_true(!c.kernel_path);
+        config_done(&c);
+}
+
+TEST(a_dump_reads_back_the_same) {
+        char path[600], *first = NULL, *second = NULL;
+        size_t n;
+        Config c, d;
+
+        make_root();
+        assert_ok(config_init(&c));
+        c.default_timeout_usec = UINT64_MAX;
+        c.stop_timeout_usec = 1500001;
+        c.max_sandboxes = CONFIG_UNLIMITED;
+        FILE *f = open_memstream(&first, &n);
+        config_dump(&c, f);
+        fclose(f);
+
+        put("/etc/cubed/cubed.conf", first);
+        (void) snprintf(path, sizeof(path), "%s/etc/cubed/cubed.conf", root);
+        assert_ok(config_init(&d));
+        assert_ok(config_load_file(&d, path, on_warning, NULL));
+        assert_eq(n_warnings, 0);
+        f = open_memstream(&second, &n);
+        config_dump(&d, f);
+        fclose(f);
+        assert_streq(second, first);
+        free(first);
+        free(second);
+        config_done(&c);
+        config_done(&d);
+}
+
+TEST(a_copy_is_its_own) {
+        Config c, d;
+
+        assert_ok(config_init(&c));
+        assert_ok(config_copy(&c, &d));
+        assert_true(c.default_template != d.default_template);
+        assert_streq(d.default_template, "python");
+        assert_true(!d.kernel_path);
+        config_done(&c);
+        config_done(&d);
+}
+
+TEST(every_key_is_in_the_man_page) {
+        _cleanup_free_ char *dump = NULL, *page = NULL;
+        const char *source = getenv("CUBE_SOURCE_ROOT");
+        char path[600];
+        size_t n;
+        Config c;
+
+        (void) snprintf(path, sizeof(path), "%s/docs/man/cubed.conf.5.scd", source ? source : ".");
+        if (read_file(AT_FDCWD, path, MIB(1), &page, NULL) < 0)
+                test_skip("docs/man/cubed.conf.5.scd is not here");
+        assert_ok(config_init(&c));
+        FILE *f = open_memstream(&dump, &n);
+        config_dump(&c, f);
+        fclose(f);
+        config_done(&c);
+        for (char *save = NULL, *line = strtok_r(dump, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+                char *sign = strchr(line, '=');
+                if (!sign)
+                        continue;
+                sign[1] = 0;
+                if (!strstr(page, line))
+                        test_stop(TEST_FAILED, __LINE__, "%s is not in cubed.conf(5)", line);
+        }
+        make_root();
+        (void) nftw(root, remove_entry, 8, FTW_DEPTH|FTW_PHYS);
+}

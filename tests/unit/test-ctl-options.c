@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/create-options.h"
+#include "ctl/exec-options.h"
+#include "tests/unit/test.h"
+
+/* What is said on stderr is not looked at here; tests/dbus/test_ctl.py does. */
+static int create(CreateOptions *o, int c, const char *argument) {
+        optarg = (char *) argument;
+        return create_option(o, c);
+}
+
+static int exec(ExecOptions *o, int c, const char *argument) {
+        optarg = (char *) argument;
+        return exec_option(o, c);
+}
+
+TEST(sizes_and_numbers) {
+        CreateOptions o = {};
+
+        assert_eq(create(&o, CREATE_MEMORY, "256M"), 1);
+        assert_eq(o.mem_bytes, MIB(256));
+        assert_eq(create(&o, CREATE_DISK, "1.5G"), 1);
+        assert_eq(o.disk_bytes, MIB(1536));
+        assert_eq(create(&o, CREATE_CPUS, "16"), 1);
+        assert_eq(o.cpus, 16);
+        assert_eq(create(&o, CREATE_TIMEOUT, "infinity"), 1);
+        assert_true(o.timeout_usec == UINT64_MAX);
+        assert_eq(create(&o, CREATE_CPU_QUOTA, "50%"), 1);
+        assert_eq(o.cpu_quota_usec, 500000);
+
+        assert_true(create(&o, CREATE_MEMORY, "0") < 0);
+        assert_true(create(&o, CREATE_MEMORY, "much") < 0);
+        assert_true(create(&o, CREATE_DISK, "0") < 0);
+        assert_true(create(&o, CREATE_CPUS, "0") < 0);
+        assert_true(create(&o, CREATE_CPUS, "17") < 0);
+        assert_true(create(&o, CREATE_CPUS, "-1") < 0);
+        assert_true(create(&o, CREATE_TIMEOUT, "0") < 0);
+        assert_true(create(&o, CREATE_CPU_QUOTA, "50") < 0);
+        assert_true(create(&o, CREATE_TEMPLATE, "") < 0);
+}
+
+TEST(labels) {
+        CreateOptions o = {};
+
+        assert_eq(create(&o, CREATE_LABEL, "a=b=c"), 1);
+        assert_eq(create(&o, CREATE_LABEL, "empty="), 1);
+        assert_true(create(&o, CREATE_LABEL, "none") < 0);
+        assert_true(create(&o, CREATE_LABEL, "=x") < 0);
+        assert_true(streq(o.labels[0], "a=b=c") && streq(o.labels[1], "empty=") && !o.labels[2]);
+        create_options_done(&o);
+}
+
+TEST(environment) {
+        ExecOptions o = {};
+
+        setenv("CTL_TEST_VARIABLE", "here", 1);
+        unsetenv("CTL_TEST_MISSING");
+        assert_eq(exec(&o, 'e', "A=1"), 1);
+        assert_eq(exec(&o, 'e', "A="), 1);
+        assert_eq(exec(&o, 'e', "CTL_TEST_VARIABLE"), 1);
+        assert_true(exec(&o, 'e', "CTL_TEST_MISSING") < 0);
+        assert_true(exec(&o, 'e', "1A=x") < 0);
+        assert_true(exec(&o, 'e', "=x") < 0);
+        assert_true(exec(&o, 'e', "A-B=x") < 0);
+        assert_true(streq(o.env[0], "A=1") && streq(o.env[1], "A=") && streq(o.env[2], "CTL_TEST_VARIABLE=here"));
+        exec_options_done(&o);
+}
+
+TEST(process_options) {
+        ExecOptions o = {};
+
+        assert_eq(exec(&o, 'C', "/tmp"), 1);
+        assert_true(exec(&o, 'C', "tmp") < 0);
+        assert_eq(exec(&o, EXEC_TIMEOUT, "1min"), 1);
+        assert_eq(o.timeout_usec, 60 * USEC_PER_SEC);
+        assert_true(exec(&o, EXEC_TIMEOUT, "0") < 0);
+        assert_eq(exec(&o, 't', NULL), 1);
+        assert_true(o.pty);
+        assert_eq(exec(&o, 'z', NULL), 0);
+}

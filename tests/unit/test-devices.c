@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <linux/pci_regs.h>
+#include <sys/mman.h>
+
+#include "fake-vm.h"
+#include "test.h"
+#include "virtio-driver.h"
+#include "vmm/devices.h"
+#include "vmm/memmap.h"
+#include "vmm/seccomp.h"
+
+/* Accesses as a vCPU makes them. */
+
+static Vm vm;
+static Stepper stepper;
+static Devices *devices;
+static unsigned panics;
+
+static void on_panic(void *userdata, uint8_t event) {
+        panics += event;
+}
+
+static void make(void) {
+        DeviceEvents events = { .on_panic = on_panic };
+        DevicesConfig config = { .guest_cid = 3 };
+
+        panics = 0;
+        /* Once: it keeps what it made for as long as the program runs. */
+        static bool prepared;
+        if (!prepared)
+                assert_ok(seccomp_prepare(NULL));
+        prepared = true;
+        fake_vm_init(&vm, MIB(4));
+        stepper_init(&stepper);
+        for (unsigned i = 0; i < 2; i++) {
+                int fd = memfd_create("base", MFD_CLOEXEC);
+                assert_ok(ftruncate(fd, 65536));
+                config.disks[i] = (DiskConfig) {
+                        .present = true,
+                        .read_only = i == 0,
+                        .base_fd = fd,
+                        .overlay_fd = i == 0 ? -EBADF : memfd_create("overlay", MFD_CLOEXEC),
+                        .base_bytes = 65536,
+                        .disk_bytes = 65536,
+                };
+        }
+        assert_ok(devices_new(&vm, stepper.loop, &config, &events, &devices));
+        assert_ok(devices_start(devices));
+}
+
+static void done(void) {
+        devices = devices_free(devices);
+        stepper_done(&stepper);
+        fake_vm_done(&vm);
+}
+
+static uint64_t get(uint64_t gpa, unsigned len) {
+        uint8_t data[8] = { 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a };
+        uint64_t v = 0;
+
+        devices_mmio(devices, gpa, data, len, false);
+        memcpy(&v, data, len <= 8 ? len : 8);
+        return v;
+}
+
+static void put(uint64_t gpa, unsigned len, uint64_t v) {
+        uint8_t data[8];
+
+        /* What is above len bytes must not matter. */
+        memset(data, 0xff, sizeof(data));
+        memcpy(data, &v, len <= 8 ? len : 8);
+        devices_mmio(devices, gpa, data, len, true);
+}
+
+static uint64_t config_gpa(unsigned slot, unsigned offset) {
+        return MEMMAP_ECAM + slot * 32768ULL + offset;
+}
+
+TEST(topology) {
+        static const uint32_t ids[] = { 0x0d578086, 0x10531af4, 0x10421af4, 0x10421af4, 0x10441af4, 0x00111b36 };
+
+        make();
+        for (unsigned slot = 0; slot < 32; slot++) {
+                assert_eq(get(config_gpa(slot, 0), 4), slot < ELEMENTSOF(ids) ? ids[slot] : UINT32_MAX);
+                for (unsigned function = 1; function < 8; function++)
+                        assert_eq(get(config_gpa(slot, function * 4096), 4), UINT32_MAX);
+                if (slot < ELEMENTSOF(ids))
+                        assert_eq(get(config_gpa(slot, PCI_INTERRUPT_PIN), 1), 0);
+        }
+        done();
+}
+
+TEST(bars_do_not_overlap) {
+        make();
+        uint64_t last_end = MEMMAP_PCI_MMIO;
+        for (unsigned slot = 1; slot < 6; slot++) {
+                uint64_t bar = get(config_gpa(slot, PCI_BASE_ADDRESS_0), 4);
+                put(config_gpa(slot, PCI_BASE_ADDRESS_0), 4, UINT32_MAX);
+                uint32_t size = ~(uint32_t) get(config_gpa(slot, PCI_BASE_ADDRESS_0), 4) + 1;
+                put(config_gpa(slot, PCI_BASE_ADDRESS_0), 4, bar);
+                assert_true(bar >= last_end);
+                assert_eq(bar % size, 0);
+                last_end = bar + size;
+        }
+        assert_true(last_end <= MEMMAP_PCI_MMIO + MEMMAP_PCI_MMIO_SIZE);
+        done();
+}
+
+TEST(memory_decoding_is_the_drivers_choice) {
+        make();
+        uint64_t bar = get(config_gpa(1, PCI_BASE_ADDRESS_0), 4);
+        assert_eq(get(bar + 0x12, 2), 0xffff);
+        put(config_gpa(1, PCI_COMMAND), 2, PCI_COMMAND_MEMORY);
+        assert_eq(get(bar + 0x12, 2), 3);
+        put(bar + 0x14, 1, 1);
+        assert_eq(get(bar + 0x14, 1), 1);
+        put(config_gpa(1, PCI_COMMAND), 2, 0);
+        put(bar + 0x14, 1, 3);
+        put(config_gpa(1, PCI_COMMAND), 2, PCI_COMMAND_MEMORY);
+        assert_eq(get(bar + 0x14, 1), 1);
+        done();
+}
+
+TEST(narrow_writes_have_nothing_above_them) {
+        make();
+        put(config_gpa(1, PCI_COMMAND), 2, PCI_COMMAND_MEMORY);
+        uint64_t bar = get(config_gpa(1, PCI_BASE_ADDRESS_0), 4);
+        put(bar + 0x16, 2, 1);
+        assert_eq(get(bar + 0x16, 2), 1);
+        put(bar + 0, 4, 1);
+        assert_eq(get(bar + 4, 4), 1); /* VERSION_1, from the upper half of the features */
+        done();
+}
+
+/* P15 */
+TEST(strange_accesses_are_nothing) {
+        static const unsigned lens[] = { 0, 3, 5, 6, 7, 9, 16, UINT32_MAX };
+
+        make();
+        put(config_gpa(1, PCI_COMMAND), 2, PCI_COMMAND_MEMORY);
+        uint64_t bar = get(config_gpa(1, PCI_BASE_ADDRESS_0), 4);
+        for (size_t i = 0; i < ELEMENTSOF(lens); i++) {
+                uint8_t data[8] = {};
+                devices_mmio(devices, bar, data, lens[i], false);
+                assert_eq(data[0], 0xff);
+                devices_mmio(devices, bar + 0x14, data, lens[i], true);
+        }
+        assert_eq(get(bar + 1, 2), 0xffff);
+        assert_eq(get(bar + 2, 4), UINT32_MAX);
+        assert_eq(get(config_gpa(1, 1), 2), 0xffff);
+        assert_eq(get(config_gpa(1, 0), 8), UINT64_MAX);
+        put(bar + 0x13, 2, 0x0101);
+        assert_eq(get(bar + 0x14, 1), 0);
+
+        /* Where nothing is: behind a BAR, between BARs, behind the windows, beside RAM. */
+        static const uint64_t nowhere[] = {
+                MEMMAP_PCI_MMIO, MEMMAP_PCI_MMIO + 0x108000, MEMMAP_PCI_MMIO + 0x1ffff8,
+                MEMMAP_PCI_MMIO + MEMMAP_PCI_MMIO_SIZE - 8, MEMMAP_ECAM + MEMMAP_ECAM_SIZE,
+                MEMMAP_ECAM + MEMMAP_ECAM_SIZE - 8, MEMMAP_LAPIC, 0, MIB(4), UINT64_MAX - 7, 1ULL << 52,
+        };
+        for (size_t i = 0; i < ELEMENTSOF(nowhere); i++) {
+                for (unsigned len = 1; len <= 8; len *= 2) {
+                        put(nowhere[i], len, 0);
+                        assert_eq(get(nowhere[i], len), len == 8 ? UINT64_MAX : (1ULL << len * 8) - 1);
+                }
+        }
+        done();
+}
+
+TEST(every_register_takes_everything) {
+        make();
+        for (unsigned slot = 0; slot < 6; slot++)
+                put(config_gpa(slot, PCI_COMMAND), 2, PCI_COMMAND_MEMORY);
+        for (unsigned slot = 1; slot < 6; slot++) {
+                uint64_t bar = get(config_gpa(slot, PCI_BASE_ADDRESS_0), 4);
+                for (unsigned at = 0; at < 0x8000; at++)
+                        for (unsigned len = 1; len <= 8; len *= 2) {
+                                put(bar + at, len, UINT64_MAX);
+                                (void) get(bar + at, len);
+                                put(bar + at, len, at * 0x9e3779b97f4a7c15ULL);
+                        }
+        }
+        for (unsigned at = 0; at < 4096; at++)
+                for (unsigned slot = 0; slot < 6; slot++)
+                        put(config_gpa(slot, at), 1, 0xff);
+        stepper_run(&stepper, 20);
+        done();
+}
+
+TEST(panic_event) {
+        make();
+        uint64_t bar = get(config_gpa(5, PCI_BASE_ADDRESS_0), 4);
+        put(bar, 1, 1);
+        assert_eq(panics, 0);
+        put(config_gpa(5, PCI_COMMAND), 2, PCI_COMMAND_MEMORY);
+        assert_eq(get(bar, 1), 3);
+        put(bar, 1, 0xfc);
+        put(bar, 4, 1);
+        put(bar + 1, 1, 1);
+        assert_eq(panics, 0);
+        put(bar, 1, 1);
+        assert_eq(panics, 1);
+        done();
+}

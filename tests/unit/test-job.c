@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Jobs: their log's readers, what is kept, and what a restart finds. */
+
+#include <ftw.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "base/fd-util.h"
+#include "daemon/job.h"
+#include "daemon/manager.h"
+#include "dbus/bus-errors.h"
+#include "tests/unit/test.h"
+
+static char dir[] = "/tmp/cubed-test-job-XXXXXX";
+static Manager manager;
+static unsigned n_canceled;
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+        return remove(path);
+}
+
+static void setup(void) {
+        if (!manager.event) {
+                assert_ok(sd_event_new(&manager.event));
+                assert_true(mkdtemp(dir));
+                manager.config.runtime_directory = dir;
+        }
+        while (manager.n_jobs > 0)
+                job_free(manager.jobs[0]);
+        (void) nftw(dir, remove_entry, 8, FTW_DEPTH|FTW_PHYS);
+        (void) mkdir(dir, 0700);
+        assert_ok(manager_load_jobs(&manager));
+}
+
+static void on_cancel(Job *j, void *userdata) {
+        n_canceled++;
+        job_canceled(j);
+}
+
+static void turn(void) {
+        while (sd_event_run(manager.event, 0) > 0)
+                ;
+}
+
+static ssize_t read_some(int fd, char *buf, size_t size) {
+        turn();
+        ssize_t n = read(fd, buf, size - 1);
+        buf[n > 0 ? n : 0] = 0;
+        return n < 0 ? -errno : n;
+}
+
+TEST(a_reader_gets_all_and_follows_to_the_end) {
+        char buf[4096];
+        Job *j;
+        int fd;
+
+        setup();
+        assert_ok(job_new(&manager, "build-template", "a:b", 1000, on_cancel, NULL, &j));
+        job_log(j, "one\n", 4);
+        assert_ok(job_open_log(j, &fd, NULL));
+        assert_ok(fd_set_nonblock(fd, true));
+        assert_eq(read_some(fd, buf, sizeof(buf)), 4);
+        assert_eq(read_some(fd, buf, sizeof(buf)), -EAGAIN);
+        job_logf(j, "%s\n", "two");
+        assert_eq(read_some(fd, buf, sizeof(buf)), 4);
+        assert_streq(buf, "two\n");
+        job_set_step(j, "half way", 50);
+        job_done(j, "tttttttttttt");
+        assert_eq(read_some(fd, buf, sizeof(buf)), 0);
+        close(fd);
+        assert_eq(j->progress, 100);
+        assert_ok(job_open_log(j, &fd, NULL));
+        assert_eq(read_some(fd, buf, sizeof(buf)), 8);
+        assert_eq(read_some(fd, buf, sizeof(buf)), 0);
+        close(fd);
+}
+
+TEST(a_reader_that_does_not_read_holds_up_nothing) {
+        static char line[1000];
+        char buf[65536];
+        size_t total = 0;
+        ssize_t n;
+        Job *j;
+        int fd;
+
+        setup();
+        memset(line, 'x', sizeof(line));
+        assert_ok(job_new(&manager, "build-template", "a:b", 0, on_cancel, NULL, &j));
+        assert_ok(job_open_log(j, &fd, NULL));
+        for (unsigned i = 0; i < 2000; i++) {
+                job_log(j, line, sizeof(line));
+                (void) sd_event_run(manager.event, 0);
+        }
+        job_done(j, NULL);
+        while ((n = read_some(fd, buf, sizeof(buf))) > 0)
+                total += (size_t) n;
+        assert_eq(n, 0);
+        assert_true(total > JOB_LOG_MAX && total < JOB_LOG_MAX + 100);
+        close(fd);
+
+        /* One that left. */
+        assert_ok(job_new(&manager, "build-template", "a:b", 0, on_cancel, NULL, &j));
+        signal(SIGPIPE, SIG_IGN);
+        assert_ok(job_open_log(j, &fd, NULL));
+        close(fd);
+        job_log(j, "x", 1);
+        turn();
+        job_done(j, NULL);
+}
+
+TEST(cancel_once) {
+        sd_bus_error e = SD_BUS_ERROR_NULL;
+        Job *j;
+
+        setup();
+        assert_ok(job_new(&manager, "build-template", "a:b", 0, on_cancel, NULL, &j));
+        assert_ok(job_cancel(j, NULL));
+        assert_eq(n_canceled, 1);
+        assert_eq(j->state, JOB_CANCELED);
+        assert_true(job_cancel(j, &e) < 0 && sd_bus_error_has_name(&e, BUS_ERROR_BUSY));
+        sd_bus_error_free(&e);
+}
+
+TEST(only_the_last_ones_are_kept) {
+        Job *j, *first;
+
+        setup();
+        assert_ok(job_new(&manager, "build-template", "runs:on", 0, on_cancel, NULL, &first));
+        for (unsigned i = 0; i < JOBS_KEPT + 10; i++) {
+                assert_ok(job_new(&manager, "build-template", "a:b", 0, on_cancel, NULL, &j));
+                job_done(j, NULL);
+        }
+        assert_eq(manager.n_jobs, JOBS_KEPT + 1);
+        assert_true(manager_find_job(&manager, first->id) == first);
+        job_done(first, NULL);
+        assert_eq(manager.n_jobs, JOBS_KEPT);
+        assert_true(manager_find_job(&manager, first->id) == first);
+}
+
+TEST(a_restart_finds_the_running_one_failed) {
+        sd_bus_error e = SD_BUS_ERROR_NULL;
+        char id[21], other[21], buf[100];
+        Job *j;
+        int fd;
+
+        setup();
+        assert_ok(job_new(&manager, "build-template", "a:b", 1000, on_cancel, NULL, &j));
+        job_log(j, "log\n", 4);
+        memcpy(id, j->id, sizeof(id));
+        assert_ok(job_new(&manager, "build-template", "c:d", 1000, on_cancel, NULL, &j));
+        sd_bus_error_set(&e, BUS_ERROR_TEMPLATE_INVALID, "no \"kernel\"");
+        job_fail(j, &e);
+        sd_bus_error_free(&e);
+        memcpy(other, j->id, sizeof(other));
+        while (manager.n_jobs > 0)
+                job_free(manager.jobs[0]);
+        assert_ok(manager_load_jobs(&manager));
+        assert_eq(manager.n_jobs, 2);
+
+        j = manager_find_job(&manager, id);
+        assert_true(j);
+        assert_eq(j->state, JOB_FAILED);
+        assert_eq(j->owner_uid, 1000);
+        assert_streq(j->error_message, "cubed ended while the job ran; start it again");
+        assert_ok(job_open_log(j, &fd, NULL));
+        assert_eq(read_some(fd, buf, sizeof(buf)), 4);
+        close(fd);
+        j = manager_find_job(&manager, other);
+        assert_streq(j->error_name, BUS_ERROR_TEMPLATE_INVALID);
+        assert_streq(j->error_message, "no \"kernel\"");
+
+        setup();
+        (void) nftw(dir, remove_entry, 8, FTW_DEPTH|FTW_PHYS);
+        sd_event_unref(manager.event);
+        free(manager.jobs);
+}

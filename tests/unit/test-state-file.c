@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* state.json: what is saved is what is loaded, and what is odd is refused. */
+
+#include <sys/stat.h>
+
+#include "daemon/manager-private.h"
+#include "daemon/sandbox-private.h"
+#include "daemon/write-file.h"
+#include "tests/unit/test.h"
+
+static char dir[] = "/tmp/cubed-test-state-XXXXXX";
+static struct ManagerPrivate priv;
+static Manager manager = { .priv = &priv };
+
+static char path[128];
+
+static Sandbox *make(void) {
+        char parent[128];
+        Sandbox *s;
+
+        if (!manager.config.runtime_directory) {
+                assert_true(mkdtemp(dir));
+                manager.config.runtime_directory = dir;
+        }
+        (void) snprintf(parent, sizeof(parent), "%s/sandbox", dir);
+        (void) mkdir(parent, 0700);
+        assert_ok(sandbox_new(&manager, "abcdefghijklmnop", &s));
+        (void) mkdir(s->priv->dir, 0700);
+        (void) snprintf(path, sizeof(path), "%s/state.json", s->priv->dir);
+
+        s->state = SANDBOX_RUNNING;
+        s->owner_uid = 1000;
+        s->template_id = strdup("tttttttttttt");
+        s->template_name = strdup("python:latest");
+        s->hostname = strdup("host");
+        s->bound_client = strdup(":1.42");
+        s->labels = new0(char *, 3);
+        s->labels[0] = strdup("a=b");
+        s->labels[1] = strdup("quote=\"\\u0041");
+        s->mem_bytes = MIB(256);
+        s->cpus = 2;
+        s->disk_bytes = GIB(4);
+        s->cpu_quota_usec = 2 * USEC_PER_SEC;
+        s->timeout_usec = UINT64_MAX;
+        s->created_usec = 1234567890123456;
+        s->vmm_pid = 4711;
+        s->vmm_uid = 0x70000005;
+        s->priv->vmm_start_time = 99;
+        return s;
+}
+
+static void done(Sandbox *s) {
+        sandbox_remove_files(s->priv->dir);
+        s->vmm_uid = 0;
+        sandbox_free(s);
+}
+
+TEST(a_round_trip) {
+        Sandbox *s = make(), *t;
+
+        assert_ok(sandbox_save(s));
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_eq(t->state, SANDBOX_RUNNING);
+        assert_eq(t->owner_uid, 1000);
+        assert_streq(t->template_id, "tttttttttttt");
+        assert_streq(t->template_name, "python:latest");
+        assert_streq(t->hostname, "host");
+        assert_streq(t->bound_client, ":1.42");
+        assert_true(!t->request_id && !t->kernel_release);
+        assert_streq(t->labels[0], "a=b");
+        assert_streq(t->labels[1], "quote=\"\\u0041");
+        assert_true(!t->labels[2]);
+        assert_eq(t->mem_bytes, MIB(256));
+        assert_true(t->timeout_usec == UINT64_MAX && t->deadline_usec == UINT64_MAX);
+        assert_true(t->priv->deadline_boot_usec == UINT64_MAX);
+        assert_eq(t->created_usec, 1234567890123456);
+        assert_eq(t->vmm_pid, 4711);
+        assert_eq(t->vmm_uid, 0x70000005);
+        assert_eq(t->priv->vmm_start_time, 99);
+        assert_streq(t->scope_name, "cube-abcdefghijklmnop.scope");
+        t->vmm_uid = 0;
+        sandbox_free(t);
+        done(s);
+}
+
+static void refused(Sandbox *s, const char *text) {
+        Sandbox *t;
+
+        assert_ok(write_file(path, text));
+        if (sandbox_load(&manager, s->id, &t) >= 0)
+                test_stop(TEST_FAILED, __LINE__, "loaded: %s", text);
+}
+
+TEST(what_is_odd_is_refused) {
+        Sandbox *s = make(), *t;
+
+        assert_eq(sandbox_load(&manager, s->id, &t), -ENOENT);
+        refused(s, "");
+        refused(s, "{}");
+        refused(s, "[]");
+        refused(s, "{\"id\":\"abcdefghijklmnop\"}");
+        refused(s, "{\"id\":\"abcdefghijklmnop\",\"state\":\"running\",\"template\":\"t\",\"hostname\":\"h\",\"owner-uid\":-1}");
+        refused(s, "{\"id\":\"other\",\"state\":\"running\"}");
+        done(s);
+}
+
+TEST(an_exit_record_is_checked) {
+        Sandbox *s = make();
+        VmmExitRecord record = { .magic = VMM_EXIT_RECORD_MAGIC, .version = 1, .reason = VMM_EXIT_PANIC, .status = 7 }, read_back;
+        char exit_path[128];
+
+        (void) snprintf(exit_path, sizeof(exit_path), "%s/exit", s->priv->dir);
+        assert_true(!sandbox_read_exit_record(s->priv->dir, &read_back));
+        memset(record.message, 'x', sizeof(record.message));
+        FILE *f = fopen(exit_path, "we");
+        fwrite(&record, sizeof(record), 1, f);
+        fclose(f);
+        assert_true(sandbox_read_exit_record(s->priv->dir, &read_back));
+        assert_eq(read_back.reason, VMM_EXIT_PANIC);
+        assert_eq(read_back.status, 7);
+        assert_eq(strlen(read_back.message), sizeof(record.message) - 1);
+
+        /* A reason that only cubed may find, another magic, half a record. */
+        record.reason = VMM_EXIT_OOM;
+        f = fopen(exit_path, "we");
+        fwrite(&record, sizeof(record), 1, f);
+        fclose(f);
+        assert_true(!sandbox_read_exit_record(s->priv->dir, &read_back));
+        record.reason = VMM_EXIT_PANIC;
+        f = fopen(exit_path, "we");
+        fwrite(&record, sizeof(record) - 1, 1, f);
+        fclose(f);
+        assert_true(!sandbox_read_exit_record(s->priv->dir, &read_back));
+        done(s);
+}
+
+TEST(states_have_names) {
+        for (unsigned i = 0; i < _SANDBOX_STATE_MAX; i++)
+                assert_eq(sandbox_state_from_string(sandbox_state_to_string((SandboxState) i)), i);
+        assert_true(sandbox_state_from_string("none") < 0 && sandbox_state_from_string(NULL) < 0);
+        char parent[128];
+        (void) snprintf(parent, sizeof(parent), "%s/sandbox", dir);
+        (void) rmdir(parent);
+        (void) rmdir(dir);
+}

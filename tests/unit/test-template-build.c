@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <sys/wait.h>
+
+#include "daemon/template-build.h"
+#include "make-agent.h"
+#include "make-elf.h"
+#include "temp-dir.h"
+#include "test.h"
+
+/* A store with everything that a build takes, run by an event loop of its own. */
+typedef struct Lab {
+        TempDir dir;
+        TemplateStore *store;
+        sd_event *event;
+        TemplateTools tools;
+        char agent[128], boot[128], modules[128], slow[128];
+
+        TemplateBuild *build;
+        bool done;
+        int r;
+        char message[4096];
+        Template *template;
+        unsigned percent;
+        unsigned n_progress;
+        size_t logged;
+        const char *cancel_at;
+} Lab;
+
+static void lab_load(Lab *lab) {
+        char path[128];
+
+        (void) snprintf(path, sizeof(path), "%s/store", lab->dir.path);
+        assert_ok(template_store_load(&lab->store, path));
+        lab->store->tools.cube_image = TEST_CUBE_IMAGE;
+        lab->store->tools.agent = lab->agent;
+        lab->store->tools.boot_dir = lab->boot;
+        lab->store->tools.modules_dir = lab->modules;
+}
+
+static void lab_init(Lab *lab) {
+        _cleanup_free_ MadeElf *e = make_elf();
+        MadeAgent agent = make_agent();
+
+        if (access(TEST_CUBE_IMAGE, X_OK) < 0 || access("/usr/bin/mksquashfs", X_OK) < 0 ||
+            access("/usr/sbin/mkfs.ext4", X_OK) < 0)
+                test_skip("cube-image, mksquashfs or mkfs.ext4 is missing");
+        *lab = (Lab) { .dir = temp_dir_make() };
+        (void) snprintf(lab->agent, sizeof(lab->agent), "%s/agent", lab->dir.path);
+        (void) snprintf(lab->boot, sizeof(lab->boot), "%s/boot", lab->dir.path);
+        (void) snprintf(lab->modules, sizeof(lab->modules), "%s/modules", lab->dir.path);
+        assert_true(mkdirat(lab->dir.fd, "boot", 0755) == 0 && mkdirat(lab->dir.fd, "modules", 0755) == 0);
+        temp_dir_write(&lab->dir, "agent", &agent, sizeof(agent));
+        temp_dir_write(&lab->dir, "boot/vmlinuz-6.1.0-test-amd64", e, MADE_ELF_SIZE);
+        assert_ok(sd_event_new(&lab->event));
+        lab_load(lab);
+}
+
+static void lab_done(Lab *lab) {
+        template_build_free(lab->build);
+        template_store_free(lab->store);
+        sd_event_unref(lab->event);
+        temp_dir_done(&lab->dir);
+}
+#define _cleanup_lab_ _cleanup_(lab_done)
+
+static void on_progress(TemplateBuild *b, const char *step, unsigned percent, void *userdata) {
+        Lab *lab = userdata;
+
+        assert(percent >= lab->percent && percent <= 100);
+        lab->percent = percent;
+        lab->n_progress++;
+        if (lab->cancel_at && strstr(step, lab->cancel_at) && b)
+                template_build_cancel(b);
+}
+
+static void on_log(TemplateBuild *b, const char *text, size_t size, void *userdata) {
+        Lab *lab = userdata;
+        lab->logged += size;
+}
+
+static void on_done(TemplateBuild *b, int r, const char *message, Template *t, void *userdata) {
+        Lab *lab = userdata;
+
+        assert(!lab->done);
+        lab->done = true;
+        lab->r = r;
+        lab->template = t;
+        (void) snprintf(lab->message, sizeof(lab->message), "%s", strempty(message));
+        /* Freeing it in here is allowed. */
+        lab->build = template_build_free(b);
+}
+
+static const TemplateBuildCallbacks callbacks = { on_progress, on_log, on_done };
+
+static TemplateBuildParams lab_params(const Lab *lab) {
+        TemplateBuildParams p = TEMPLATE_BUILD_PARAMS_INIT;
+
+        p.name = "python";
+        p.mem_bytes = MIB(512);
+        p.cpus = 1;
+        p.disk_bytes = MIB(64);
+        p.no_modules = true;
+        return p;
+}
+
+static void make_rootfs(const Lab *lab, const char *tar) {
+        char command[512];
+
+        (void) snprintf(command, sizeof(command),
+                        "cd %s && mkdir -p r/etc r/usr/bin && echo hi >r/etc/hi && chmod 4755 r/etc/hi && tar -cf %s -C r .",
+                        lab->dir.path, tar);
+        FILE *f = popen(command, "re");
+        assert(f && pclose(f) == 0);
+}
+
+static int build(Lab *lab, TemplateBuildParams *p) {
+        char *message = NULL;
+        int r;
+
+        lab->done = false;
+        lab->percent = 0;
+        r = template_build_start(lab->event, lab->store, p, &callbacks, lab, &lab->build, &message);
+        if (r < 0) {
+                (void) snprintf(lab->message, sizeof(lab->message), "%s", strempty(message));
+                free(message);
+                return r;
+        }
+        for (int i = 0; i < 100000 && !lab->done; i++)
+                assert_ok(sd_event_run(lab->event, 30 * USEC_PER_SEC));
+        assert_true(lab->done);
+        return lab->r;
+}
+
+static int build_tar(Lab *lab, TemplateBuildParams *p, const char *tar) {
+        int r;
+
+        p->rootfs_fd = temp_dir_open(&lab->dir, tar, O_RDONLY);
+        r = build(lab, p);
+        close(p->rootfs_fd);
+        return r;
+}
+
+/* The names in the store's root, but for names and kernels. */
+static unsigned count_entries(const Lab *lab) {
+        char path[128];
+        unsigned n = 0;
+        struct dirent *de;
+        DIR *d;
+
+        (void) snprintf(path, sizeof(path), "%s/store", lab->dir.path);
+        d = opendir(path);
+        assert(d);
+        while ((de = readdir(d)))
+                if (!streq(de->d_name, ".") && !streq(de->d_name, "..") && !streq(de->d_name, "names") &&
+                    !streq(de->d_name, ".kernels"))
+                        n++;
+        closedir(d);
+        return n;
+}
+
+TEST(tar) {
+        _cleanup_lab_ Lab lab;
+        struct stat a, b;
+        char path[256];
+        uint8_t magic[4];
+        int fd;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        p.cmdline = "debug";
+        if (build_tar(&lab, &p, "root.tar") < 0)
+                test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
+        Template *t = lab.template;
+        assert_streq(t->name, "python");
+        assert_streq(t->tag, "latest");
+        assert_true(t->named);
+        assert_streq(t->kernel.release, "6.1.0-test-amd64");
+        assert_streq(t->cmdline, "debug");
+        assert_streq(t->root_type, "squashfs");
+        assert_true(lab.n_progress >= 6);
+        assert_true(template_store_find(lab.store, 0, "python") == t);
+        assert_eq(count_entries(&lab), 1);
+
+        assert_ok(template_open_file(t, TEMPLATE_FILE_ROOT, &fd));
+        assert_eq(pread(fd, magic, 4, 0), 4);
+        close(fd);
+        assert_true(memcmp(magic, "hsqs", 4) == 0);
+        assert_ok(template_open_file(t, TEMPLATE_FILE_DISK, &fd));
+        assert_eq(pread(fd, magic, 2, 1024 + 56), 2);
+        assert_true(fstat(fd, &a) == 0);
+        close(fd);
+        assert_true(magic[0] == 0x53 && magic[1] == 0xef);
+        assert_true((uint64_t) a.st_blocks * 512 < MIB(8));
+        assert_eq(a.st_mode & 07777, 0400);
+        assert_eq(a.st_uid, geteuid());
+
+        /* The same again: another template with the same content, the same kernel file, and the name. */
+        _cleanup_free_ char *first = strdup(t->id);
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        Template *old = template_store_find(lab.store, 0, first);
+        t = lab.template;
+        assert_true(old != t && !old->named && t->named);
+        /* But for the root image: mksquashfs 4.5 ignores -root-time= when it reads a tar. */
+        for (int i = 0; i < _TEMPLATE_FILE_MAX; i++)
+                assert_true(i == TEMPLATE_FILE_ROOT || streq(t->file_sha256[i], old->file_sha256[i]));
+        (void) snprintf(path, sizeof(path), "store/%s/vmlinux", first);
+        assert_true(fstatat(lab.dir.fd, path, &a, 0) == 0);
+        (void) snprintf(path, sizeof(path), "store/%s/vmlinux", t->id);
+        assert_true(fstatat(lab.dir.fd, path, &b, 0) == 0);
+        assert_eq(a.st_ino, b.st_ino);
+        assert_eq(a.st_nlink, 3);
+
+        /* A new cubed finds both. */
+        lab.store = template_store_free(lab.store);
+        lab_load(&lab);
+        assert_eq(lab.store->n_templates, 2);
+        assert_eq(lab.store->n_warnings, 0);
+        assert_true(!streq(template_store_find(lab.store, 0, "python")->id, first));
+}
+
+TEST(directory_and_image) {
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_true(fchmodat(lab.dir.fd, "r", 0755, 0) == 0 && chmod(lab.dir.path, 0755) == 0);
+        p.rootfs_fd = temp_dir_open(&lab.dir, "r", O_RDONLY|O_DIRECTORY);
+        if (build(&lab, &p) < 0)
+                test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
+        close(p.rootfs_fd);
+        assert_streq(lab.template->root_type, "squashfs");
+
+        Template *first = lab.template;
+        assert_ok(template_open_file(first, TEMPLATE_FILE_ROOT, &p.rootfs_fd));
+        p.tag = "image";
+        if (build(&lab, &p) < 0)
+                test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
+        close(p.rootfs_fd);
+        assert_streq(lab.template->file_sha256[TEMPLATE_FILE_ROOT], first->file_sha256[TEMPLATE_FILE_ROOT]);
+        assert_true(template_store_find(lab.store, 0, "python:image") == lab.template);
+}
+
+TEST(stream) {
+        _cleanup_lab_ Lab lab;
+        int fds[2];
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_true(pipe2(fds, O_CLOEXEC) == 0);
+        int in = temp_dir_open(&lab.dir, "root.tar", O_RDONLY);
+        char buffer[65536];
+        ssize_t n = read(in, buffer, sizeof(buffer));
+        assert_true(n > 0 && n < 65536);
+        assert_ok(write_full(fds[1], buffer, (size_t) n));
+        close(in);
+        close(fds[1]);
+        p.rootfs_fd = fds[0];
+        assert_ok(build(&lab, &p));
+        close(fds[0]);
+}
+
+/* Each failing step names itself and leaves nothing. */
+static void check_failure(Lab *lab, TemplateBuildParams *p, const char *tar, const char *what) {
+        int r = build_tar(lab, p, tar);
+
+        printf("# %s\n", lab->message);
+        assert_true(r < 0);
+        assert_true(strstr(lab->message, what));
+        assert_eq(count_entries(lab), 0);
+        assert_eq(lab->store->n_templates, 0);
+}
+
+TEST(failures) {
+        _cleanup_lab_ Lab lab;
+        MadeAgent agent = make_agent();
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        temp_dir_write(&lab.dir, "text", "this is nothing of use", 22);
+        temp_dir_write(&lab.dir, "empty", "", 0);
+
+        TemplateBuildParams p = lab_params(&lab);
+        check_failure(&lab, &p, "empty", "rootfs: cube-image: the root file system is an empty file");
+        check_failure(&lab, &p, "text", "root: cube-image: reading the tar");
+
+        p.kernel_fd = temp_dir_open(&lab.dir, "text", O_RDONLY);
+        check_failure(&lab, &p, "root.tar", "kernel: cube-image: not a kernel");
+        close(p.kernel_fd);
+        p.kernel_fd = -EBADF;
+
+        p.kernel_path = "/nonexistent";
+        check_failure(&lab, &p, "root.tar", "/nonexistent: No such file");
+        p.kernel_path = NULL;
+
+        p.mem_bytes = MIB(16);
+        check_failure(&lab, &p, "root.tar", "initramfs: 16M of memory are not enough: kernel 6.1.0-test-amd64 needs");
+        p.mem_bytes = MIB(512);
+
+        p.no_modules = false;
+        check_failure(&lab, &p, "root.tar", "initramfs: the modules of kernel 6.1.0-test-amd64 are not there");
+        p.no_modules = true;
+
+        temp_dir_write(&lab.dir, "agent", "#!", 2);
+        check_failure(&lab, &p, "root.tar", "initramfs: cube-image: the agent is no ELF program");
+        temp_dir_write(&lab.dir, "agent", &agent, sizeof(agent));
+
+        p.root_max_bytes = 2;
+        check_failure(&lab, &p, "root.tar", "root: cube-image: the root file system unpacks to more than 2 bytes");
+        p.root_max_bytes = 0;
+
+        lab.store->tools.mkfs = "/bin/false";
+        check_failure(&lab, &p, "root.tar", "disk: false: exit status 1");
+        lab.store->tools.mkfs = "/usr/sbin/mkfs.ext4";
+
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+}
+
+TEST(bad_params) {
+        _cleanup_lab_ Lab lab;
+        TemplateBuildParams p;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        p = lab_params(&lab), p.name = "../x";
+        check_failure(&lab, &p, "root.tar", "name");
+        p = lab_params(&lab), p.tag = "";
+        check_failure(&lab, &p, "root.tar", "tag");
+        p = lab_params(&lab), p.cpus = 17;
+        check_failure(&lab, &p, "root.tar", "CPUs");
+        p = lab_params(&lab), p.mem_bytes = 0;
+        check_failure(&lab, &p, "root.tar", "memory");
+        p = lab_params(&lab), p.disk_bytes = MIB(64) + 1;
+        check_failure(&lab, &p, "root.tar", "disk");
+        p = lab_params(&lab), p.cmdline = "a\nb";
+        check_failure(&lab, &p, "root.tar", "command line");
+        p = lab_params(&lab);
+        assert_eq(build(&lab, &p), -EINVAL);
+        lab.store->tools.boot_dir = lab.modules;
+        check_failure(&lab, &p, "root.tar", "linux-image-cloud-amd64");
+}
+
+TEST(cancel) {
+        static const char *const steps[] = { "looking", "kernel", "initramfs", "root image", "disk", "writing" };
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        for (size_t i = 1; i < ELEMENTSOF(steps); i++) {
+                TemplateBuildParams p = lab_params(&lab);
+
+                lab.cancel_at = steps[i];
+                assert_eq(build_tar(&lab, &p, "root.tar"), -ECANCELED);
+                assert_eq(count_entries(&lab), 0);
+        }
+}
+
+/* A tool that hangs: cancelled while it runs, and by the time-out. */
+TEST(hanging_tool) {
+        _cleanup_lab_ Lab lab;
+        char *message = NULL;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        (void) snprintf(lab.slow, sizeof(lab.slow), "%s/slow", lab.dir.path);
+        temp_dir_write(&lab.dir, "slow", "#!/bin/sh\nsleep 1000 & sleep 1000\n", 34);
+        assert_true(chmod(lab.slow, 0755) == 0 && chmod(lab.dir.path, 0755) == 0);
+        lab.store->tools.mkfs = lab.slow;
+
+        TemplateBuildParams p = lab_params(&lab);
+        p.step_timeout_usec = 2 * USEC_PER_SEC;
+        check_failure(&lab, &p, "root.tar", "disk: slow: took too long");
+
+        p.step_timeout_usec = 0;
+        p.rootfs_fd = temp_dir_open(&lab.dir, "root.tar", O_RDONLY);
+        lab.done = false;
+        lab.percent = 0;
+        assert_ok(template_build_start(lab.event, lab.store, &p, &callbacks, &lab, &lab.build, &message));
+        while (lab.percent < 85)
+                assert_ok(sd_event_run(lab.event, USEC_PER_SEC));
+        template_build_cancel(lab.build);
+        while (!lab.done)
+                assert_ok(sd_event_run(lab.event, USEC_PER_SEC));
+        close(p.rootfs_fd);
+        assert_eq(lab.r, -ECANCELED);
+        assert_streq(lab.message, "disk: cancelled");
+        assert_eq(count_entries(&lab), 0);
+        assert_eq(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static bool removed;
+
+static void on_removed(TemplateStore *s, const char *id, int r, const char *message, void *userdata) {
+        assert(r == 0);
+        removed = true;
+}
+
+static void wait_removed(Lab *lab) {
+        while (!removed)
+                assert_ok(sd_event_run(lab->event, 10 * USEC_PER_SEC));
+        removed = false;
+}
+
+TEST(remove_and_clean) {
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        Template *one = lab.template;
+        p.name = "other";
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        Template *two = lab.template;
+
+        assert_ok(template_store_remove(lab.event, one, on_removed, NULL));
+        assert_eq(lab.store->n_templates, 1);
+        assert_true(!template_store_find(lab.store, 0, "python"));
+        wait_removed(&lab);
+        assert_eq(count_entries(&lab), 1);
+        assert_true(faccessat(lab.dir.fd, "store/names/0/python:latest", F_OK, AT_SYMLINK_NOFOLLOW) < 0);
+        assert_true(template_store_find(lab.store, 0, "other") == two);
+
+        /* With the last template its kernel goes from the cache. */
+        char path[128];
+        (void) snprintf(path, sizeof(path), "store/.kernels/%s", two->file_sha256[TEMPLATE_FILE_KERNEL]);
+        assert_true(faccessat(lab.dir.fd, path, F_OK, 0) == 0);
+        assert_ok(template_store_remove(lab.event, two, on_removed, NULL));
+        wait_removed(&lab);
+        assert_eq(count_entries(&lab), 0);
+        assert_true(faccessat(lab.dir.fd, path, F_OK, 0) < 0);
+
+        /* Leftovers of a crash */
+        assert_eq(template_store_clean(lab.event, lab.store, on_removed, NULL), 0);
+        assert_true(mkdirat(lab.dir.fd, "store/.build-abc", 0700) == 0);
+        assert_true(mkdirat(lab.dir.fd, "store/.remove-abc", 0700) == 0);
+        temp_dir_write(&lab.dir, "store/.build-abc/root.img", "x", 1);
+        assert_eq(template_store_clean(lab.event, lab.store, on_removed, NULL), 1);
+        wait_removed(&lab);
+        assert_eq(count_entries(&lab), 0);
+}
+
+/* Somebody kept a descriptor for writing: the template is not taken. */
+TEST(writer_left_behind) {
+        _cleanup_lab_ Lab lab;
+        char script[512];
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        (void) snprintf(lab.slow, sizeof(lab.slow), "%s/slow", lab.dir.path);
+        /* leaves its process group, as a program that was taken over would */
+        (void) snprintf(script, sizeof(script), "#!/bin/sh\n/usr/sbin/mkfs.ext4 \"$@\" || exit 1\nsetsid sleep 5 >/dev/null 2>&1 &\n");
+        temp_dir_write(&lab.dir, "slow", script, strlen(script));
+        assert_true(chmod(lab.slow, 0755) == 0 && chmod(lab.dir.path, 0755) == 0);
+        lab.store->tools.mkfs = lab.slow;
+        TemplateBuildParams p = lab_params(&lab);
+        check_failure(&lab, &p, "root.tar", "commit: cube-image: disk.img: something that a tool left behind");
+}
+
+TEST(default_kernel) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        char *path = NULL, expected[256];
+
+        assert_eq(template_default_kernel(d.path, &path), -ENOENT);
+        temp_dir_write(&d, "vmlinuz-6.12.9-amd64", "", 0);
+        assert_ok(template_default_kernel(d.path, &path));
+        free(path);
+        temp_dir_write(&d, "vmlinuz-6.1.0-9-cloud-amd64", "", 0);
+        temp_dir_write(&d, "vmlinuz-6.1.0-57-cloud-amd64", "", 0);
+        temp_dir_write(&d, "initrd.img-6.99.0-57-cloud-amd64", "", 0);
+        assert_ok(template_default_kernel(d.path, &path));
+        (void) snprintf(expected, sizeof(expected), "%s/vmlinuz-6.1.0-57-cloud-amd64", d.path);
+        assert_streq(path, expected);
+        free(path);
+}

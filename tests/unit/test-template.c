@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "make-template.h"
+#include "test.h"
+
+#define ONE "aaaaaaaaaaaaaaa1"
+#define TWO "aaaaaaaaaaaaaaa2"
+#define THREE "aaaaaaaaaaaaaaa3"
+
+TEST(load) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+        Template *t;
+        int fd;
+
+        make_template(&d, ONE, "python", 0);
+        make_template_name(&d, 0, "python:latest", ONE);
+        assert_ok(template_store_load(&s, d.path));
+        assert_eq(s->n_warnings, 0);
+        assert_eq(s->n_templates, 1);
+        t = s->templates[0];
+        assert_streq(t->id, ONE);
+        assert_streq(t->name, "python");
+        assert_true(t->named);
+        assert_streq(t->kernel.release, "6.1.0-test");
+        assert_eq(t->kernel.n_segments, 1);
+        assert_streq(t->cmdline, "a=b");
+        assert_eq(t->mem_bytes, MIB(512));
+        assert_eq(t->cpus, 2);
+        assert_eq(t->file_bytes[TEMPLATE_FILE_DISK], MIB(64));
+        assert_streq(t->file_sha256[TEMPLATE_FILE_ROOT], MADE_SUM);
+        assert_true(template_floor(t) > MIB(36) && template_floor(t) < MIB(64));
+
+        assert_ok(template_open_file(t, TEMPLATE_FILE_ROOT, &fd));
+        close(fd);
+        make_template_file(&d, ONE, "root.img", 8192);
+        assert_eq(template_open_file(t, TEMPLATE_FILE_ROOT, &fd), -ESTALE);
+}
+
+TEST(new_store) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+        char path[128];
+
+        (void) snprintf(path, sizeof(path), "%s/new", d.path);
+        assert_ok(template_store_load(&s, path));
+        assert_eq(s->n_templates, 0);
+        assert_true(!template_store_find(s, 0, "python"));
+        (void) snprintf(path, sizeof(path), "%s/no/where", d.path);
+        TemplateStore *other = NULL;
+        assert_eq(template_store_load(&other, path), -ENOENT);
+        assert_true(!other);
+}
+
+TEST(find) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+
+        make_template(&d, ONE, "python", 0);
+        make_template(&d, TWO, "python", 1000);
+        make_template(&d, THREE, "python", 0);
+        make_template_name(&d, 0, "python:latest", ONE);
+        make_template_name(&d, 1000, "python:latest", TWO);
+        assert_ok(template_store_load(&s, d.path));
+        assert_eq(s->n_templates, 3);
+
+        assert_streq(template_store_find(s, 0, "python")->id, ONE);
+        assert_streq(template_store_find(s, 0, "python:latest")->id, ONE);
+        /* one's own first, root's for everybody else, and nobody else's by name */
+        assert_streq(template_store_find(s, 1000, "python")->id, TWO);
+        assert_streq(template_store_find(s, 1001, "python")->id, ONE);
+        assert_streq(template_store_find(s, 1001, THREE)->id, THREE);
+        assert_true(!template_store_find(s, 0, "python:1"));
+        assert_true(!template_store_find(s, 0, "python:latest:x"));
+        assert_true(!template_store_find(s, 0, "../python"));
+        assert_true(!template_store_find(s, 0, ""));
+        assert_true(!s->templates[0]->named || !s->templates[1]->named || !s->templates[2]->named);
+
+        /* the name moves */
+        Template *t;
+        make_template(&d, "bbbbbbbbbbbbbbbb", "python", 0);
+        make_template_name(&d, 0, "python:latest", "bbbbbbbbbbbbbbbb");
+        assert_ok(template_store_add(s, "bbbbbbbbbbbbbbbb", &t));
+        assert_streq(template_store_find(s, 0, "python")->id, "bbbbbbbbbbbbbbbb");
+        assert_true(!template_store_find(s, 0, ONE)->named);
+        assert_eq(template_store_add(s, ONE, &t), -EEXIST);
+}
+
+TEST(bad_names) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+
+        make_template(&d, ONE, "python", 0);
+        make_template_name(&d, 0, "python:latest", "../../etc");
+        make_template_name(&d, 0, "other:latest", ONE);
+        make_template_name(&d, 7, "python:latest", ONE);
+        assert_true(mkdirat(d.fd, "names/bob", 0755) == 0);
+        assert_true(mkdirat(d.fd, "names/0/x:y", 0755) == 0);
+        assert_ok(template_store_load(&s, d.path));
+        assert_eq(s->n_warnings, 5);
+        assert_true(!s->templates[0]->named);
+        assert_true(!template_store_find(s, 7, "python"));
+}
+
+/* Loads a store whose one template has this in place of that. */
+static bool loads_with(const char *that, const char *this) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+        char json[4096], changed[8192];
+        const char *at;
+
+        make_template(&d, ONE, "python", 0);
+        (void) snprintf(json, sizeof(json), MADE_TEMPLATE_JSON, ONE, "python", 0U);
+        at = strstr(json, that);
+        assert(at);
+        (void) snprintf(changed, sizeof(changed), "%.*s%s%s", (int) (at - json), json, this, at + strlen(that));
+        make_template_json(&d, ONE, changed);
+        assert_ok(template_store_load(&s, d.path));
+        assert_eq(s->n_templates + s->n_warnings, 1);
+        return s->n_templates == 1;
+}
+
+TEST(strict) {
+        assert_true(loads_with("\"cpus\":2", "\"cpus\": 3"));
+        assert_true(!loads_with("\"version\":1", "\"version\":2"));
+        assert_true(!loads_with("\"version\":1,", ""));
+        assert_true(!loads_with("\"version\":1", "\"version\":\"1\""));
+        assert_true(!loads_with("\"cpus\":2", "\"cpus\":17"));
+        assert_true(!loads_with("\"cpus\":2", "\"cpus\":0"));
+        assert_true(!loads_with("\"cpus\":2", "\"cpus\":-1"));
+        assert_true(!loads_with("\"cpus\":2", "\"cpus\":2.5"));
+        assert_true(!loads_with("\"cpus\":2", "\"cpus\":18446744073709551617"));
+        assert_true(!loads_with("\"cpus\":2", "\"cpus\":2,\"colour\":\"red\""));
+        assert_true(!loads_with("\"mem_bytes\":536870912", "\"mem_bytes\":1099511627776"));
+        assert_true(!loads_with("\"name\":\"python\"", "\"name\":\"../x\""));
+        assert_true(!loads_with("\"id\":\"" ONE, "\"id\":\"" TWO));
+        assert_true(!loads_with("\"gpa\":16777216", "\"gpa\":4096"));
+        assert_true(!loads_with("6.1.0-test", "6.1/../.."));
+        assert_true(!loads_with("a=b", "a=b\\u0000c"));
+        assert_true(!loads_with("a=b", "a=b\\nc"));
+        assert_true(!loads_with(MADE_SUM, "abc"));
+        assert_true(!loads_with("\"root.img\"", "\"boot.img\""));
+        assert_true(!loads_with("\"bytes\":4096", "\"bytes\":4097"));
+        assert_true(!loads_with("\"root_type\":\"squashfs\"", "\"root_type\":\"zip\""));
+        assert_true(!loads_with("\"disk_bytes\":67108864", "\"disk_bytes\":67108865"));
+        assert_true(!loads_with("{\"version\"", "[{\"version\""));
+        assert_true(!loads_with("}}}", "}}}}"));
+        assert_true(!loads_with("}}}", "}}"));
+        assert_true(loads_with("}}}", "}}}\n \t\n"));
+        assert_true(!loads_with("\"kernel\":{", "\"kernel\":{\"a\":[[[[[[[[[[[[[[]]]]]]]]]]]]]],"));
+}
+
+TEST(broken_directories) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+
+        make_template(&d, ONE, "python", 0);
+        make_template(&d, TWO, "python", 0);
+        make_template(&d, THREE, "python", 0);
+        assert_true(unlinkat(d.fd, ONE "/disk.img", 0) == 0);
+        assert_true(unlinkat(d.fd, TWO "/template.json", 0) == 0);
+        make_template_json(&d, THREE, "");
+        assert_true(mkdirat(d.fd, "lost+found", 0700) == 0);
+        assert_true(mkdirat(d.fd, ".build-x", 0700) == 0);
+        assert_ok(template_store_load(&s, d.path));
+        assert_eq(s->n_templates, 0);
+        assert_eq(s->n_warnings, 4);
+}
+
+TEST(refs) {
+        char *name, *tag;
+
+        assert_ok(template_ref_parse("python", &name, &tag));
+        assert_streq(name, "python");
+        assert_streq(tag, "latest");
+        free(name);
+        free(tag);
+        assert_ok(template_ref_parse("python:3.11", &name, &tag));
+        assert_streq(tag, "3.11");
+        free(name);
+        free(tag);
+        assert_eq(template_ref_parse("python:", &name, &tag), -EINVAL);
+        assert_eq(template_ref_parse(":latest", &name, &tag), -EINVAL);
+        assert_eq(template_ref_parse("a/b", &name, &tag), -EINVAL);
+        assert_eq(template_ref_parse("", &name, &tag), -EINVAL);
+}
+
+TEST(in_use) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+        sd_event *e = NULL;
+
+        make_template(&d, ONE, "python", 0);
+        assert_ok(template_store_load(&s, d.path));
+        assert_ok(sd_event_new(&e));
+        template_use(s->templates[0]);
+        assert_eq(template_store_remove(e, s->templates[0], NULL, NULL), -EBUSY);
+        template_release(s->templates[0]);
+        sd_event_unref(e);
+}

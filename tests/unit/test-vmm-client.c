@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The VMM client against a peer on a socketpair that plays the VMM, well or badly. */
+
+#include <sys/socket.h>
+
+#include "base/fd-util.h"
+#include "daemon/vmm-client.h"
+#include "tests/unit/test.h"
+
+static sd_event *event;
+static VmmClient *client;
+static int peer = -EBADF;
+
+static struct {
+        unsigned n_agent, n_lost, n_device, n_exiting, n_gone;
+        AgentFrameType type;
+        int gone_error;
+        VmmExitReason reason;
+        uint32_t status;
+        char device[VMM_TEXT_MAX], text[VMM_TEXT_MAX];
+} seen;
+
+typedef struct Answer {
+        unsigned n, n_more;
+        int error;
+        char message[VMM_TEXT_MAX];
+        size_t size;
+        bool free_client;
+} Answer;
+
+static void on_agent(VmmClient *c, AgentFrameType type, const uint8_t *body, size_t size, void *userdata) {
+        seen.n_agent++;
+        seen.type = type;
+}
+
+static void on_agent_lost(VmmClient *c, void *userdata) {
+        seen.n_lost++;
+}
+
+static void on_device(VmmClient *c, const char *device, const char *message, void *userdata) {
+        seen.n_device++;
+        memcpy(seen.device, device, strlen(device) + 1);
+        memcpy(seen.text, message, strlen(message) + 1);
+}
+
+static void on_exiting(VmmClient *c, VmmExitReason reason, uint32_t status, void *userdata) {
+        seen.n_exiting++;
+        seen.reason = reason;
+        seen.status = status;
+}
+
+static void on_gone(VmmClient *c, int error, void *userdata) {
+        seen.n_gone++;
+        seen.gone_error = error;
+}
+
+static const VmmEvents events = { on_agent, on_agent_lost, on_device, on_exiting, on_gone };
+
+static void on_answer(VmmClient *c, int error, const char *message, const uint8_t *body, size_t size, bool more,
+                      void *userdata) {
+        Answer *a = userdata;
+
+        a->n_more += more;
+        a->n += !more;
+        a->error = error;
+        a->size = size;
+        (void) snprintf(a->message, sizeof(a->message), "%s", message);
+        if (a->free_client)
+                client = vmm_client_free(client);
+}
+
+static void on_reply(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
+        on_answer(c, error, message, body->data, body->size, false, userdata);
+}
+
+static void setup(void) {
+        int ends[2];
+
+        client = vmm_client_free(client);
+        peer = safe_close(peer);
+        if (!event)
+                assert_ok(sd_event_new(&event));
+        assert_ok(socketpair(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC, 0, ends));
+        peer = ends[1];
+        assert_ok(vmm_client_new(event, ends[0], &events, NULL, &client));
+        memset(&seen, 0, sizeof(seen));
+}
+
+static void turn(void) {
+        while (sd_event_run(event, 0) > 0)
+                ;
+}
+
+static void send_message(uint16_t op, uint32_t flags, uint32_t seq, int32_t error, const TlvWriter *w) {
+        VmmMessage h = {
+                .magic = VMM_PROTO_MAGIC, .version = VMM_PROTO_VERSION, .op = op, .flags = flags, .seq = seq, .error = error,
+                .len = w ? (uint32_t) w->size : 0,
+        };
+        struct iovec iov[2] = { { &h, sizeof(h) }, { w ? w->data : NULL, h.len } };
+        assert_ok(send_packet(peer, iov, 2, NULL, 0));
+}
+
+/* What came: header, and the frame in it if there is one. */
+static VmmMessage receive(FrameHeader *ret_frame, size_t *ret_n_fds) {
+        static uint8_t buf[PACKET_SIZE_MAX];
+        int fds[PACKET_FDS_LIMIT];
+        size_t n_fds = 0;
+        VmmMessage h;
+        Tlv t;
+
+        ssize_t n = recv_packet(peer, buf, sizeof(buf), fds, ELEMENTSOF(fds), &n_fds);
+        assert_true(n >= (ssize_t) sizeof(h));
+        close_many(fds, n_fds);
+        if (ret_n_fds)
+                *ret_n_fds = n_fds;
+        memcpy(&h, buf, sizeof(h));
+        TlvReader reader = TLV_READER_INIT(buf + sizeof(h), h.len);
+        while (ret_frame && tlv_next(&reader, &t) > 0) {
+                const uint8_t *body;
+                if (t.tag == VMM_TAG_FRAME)
+                        assert_ok(frame_split(t.data, t.len, ret_frame, &body));
+        }
+        return h;
+}
+
+static void put_frame(TlvWriter *w, AgentFrameType type, uint16_t flags, uint32_t id, const TlvWriter *body) {
+        static uint8_t frame[FRAME_HEADER_SIZE + AGENT_FRAME_MAX];
+        FrameHeader h = { .len = body ? (uint32_t) body->size : 0, .type = (uint16_t) type, .flags = flags, .id = id };
+
+        frame_header_put(&h, frame);
+        if (body)
+                memcpy(frame + FRAME_HEADER_SIZE, body->data, body->size);
+        tlv_put(w, VMM_TAG_FRAME, frame, FRAME_HEADER_SIZE + h.len);
+}
+
+static void agent_says(AgentFrameType type, uint16_t flags, uint32_t id, const TlvWriter *body) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(VMM_MESSAGE_MAX);
+
+        put_frame(&w, type, flags, id, body);
+        send_message(VMM_EVENT_AGENT, 0, 0, 0, &w);
+}
+
+TEST(a_request_and_its_answer) {
+        _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(100);
+        FrameHeader f;
+        Answer a = {};
+
+        setup();
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &a));
+        VmmMessage h = receive(&f, NULL);
+        assert_eq(h.op, VMM_OP_AGENT);
+        assert_eq(f.type, AGENT_PING);
+        send_message(VMM_OP_AGENT, VMM_FLAG_REPLY, h.seq, 0, NULL);
+        turn();
+        assert_eq(a.n, 0);
+
+        tlv_put_u32(&body, AGENT_TAG_PID, 5);
+        agent_says(AGENT_OK, 0, f.id, &body);
+        turn();
+        assert_eq(a.n, 1);
+        assert_eq(a.error, 0);
+        assert_eq(a.size, body.size);
+        agent_says(AGENT_OK, 0, f.id, &body);
+        turn();
+        assert_eq(a.n, 1);
+}
+
+TEST(an_answer_may_overtake_the_word_that_it_was_queued) {
+        FrameHeader f;
+        Answer a = {};
+
+        setup();
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &a));
+        VmmMessage h = receive(&f, NULL);
+        agent_says(AGENT_OK, 0, f.id, NULL);
+        send_message(VMM_OP_AGENT, VMM_FLAG_REPLY, h.seq, -EAGAIN, NULL);
+        turn();
+        assert_eq(a.n, 1);
+        assert_eq(a.error, 0);
+}
+
+TEST(errors_of_agent_and_vmm) {
+        _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(1000), wrong = TLV_WRITER_INIT(100), text = TLV_WRITER_INIT(100);
+        FrameHeader f;
+        Answer a = {}, b = {}, c = {};
+
+        setup();
+        tlv_put_u32(&body, AGENT_TAG_ERRNO, ENOENT);
+        tlv_put_str(&body, AGENT_TAG_MESSAGE, "no \033[31mfile\n");
+        assert_ok(vmm_client_agent(client, AGENT_STAT, NULL, UINT64_MAX, on_answer, &a));
+        (void) receive(&f, NULL);
+        agent_says(AGENT_ERROR, 0, f.id, &body);
+        turn();
+        assert_eq(a.error, -ENOENT);
+        assert_streq(a.message, "no \\x1b[31mfile\\n");
+
+        /* An error without a number, or with one that is none, is an error all the same. */
+        tlv_put_u32(&wrong, AGENT_TAG_ERRNO, 0);
+        assert_ok(vmm_client_agent(client, AGENT_STAT, NULL, UINT64_MAX, on_answer, &b));
+        (void) receive(&f, NULL);
+        agent_says(AGENT_ERROR, 0, f.id, &wrong);
+        turn();
+        assert_eq(b.error, -EBADMSG);
+
+        tlv_put_str(&text, VMM_TAG_MESSAGE, "the queue is full");
+        assert_ok(vmm_client_agent(client, AGENT_STAT, NULL, UINT64_MAX, on_answer, &c));
+        VmmMessage h = receive(&f, NULL);
+        send_message(VMM_OP_AGENT, VMM_FLAG_REPLY, h.seq, -EAGAIN, &text);
+        turn();
+        assert_eq(c.error, -EAGAIN);
+        assert_streq(c.message, "the queue is full");
+}
+
+TEST(an_answer_in_parts) {
+        FrameHeader f;
+        Answer a = {};
+
+        setup();
+        assert_ok(vmm_client_agent(client, AGENT_LIST_DIRECTORY, NULL, UINT64_MAX, on_answer, &a));
+        (void) receive(&f, NULL);
+        agent_says(AGENT_OK, FRAME_FLAG_MORE, f.id, NULL);
+        agent_says(AGENT_OK, FRAME_FLAG_MORE, f.id, NULL);
+        agent_says(AGENT_OK, 0, f.id, NULL);
+        turn();
+        assert_eq(a.n_more, 2);
+        assert_eq(a.n, 1);
+}
+
+TEST(an_answer_without_end_is_cut_off) {
+        _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(AGENT_FRAME_MAX);
+        static uint8_t blob[200 * 1024];
+        FrameHeader f;
+        Answer a = {};
+
+        setup();
+        tlv_put(&body, AGENT_TAG_FILE, blob, sizeof(blob));
+        assert_ok(vmm_client_agent(client, AGENT_LIST_DIRECTORY, NULL, UINT64_MAX, on_answer, &a));
+        (void) receive(&f, NULL);
+        for (unsigned i = 0; i < VMM_AGENT_ANSWER_MAX / sizeof(blob) + 1 && a.n == 0; i++) {
+                agent_says(AGENT_OK, FRAME_FLAG_MORE, f.id, &body);
+                turn();
+        }
+        assert_eq(a.n, 1);
+        assert_eq(a.error, -EMSGSIZE);
+}
+
+TEST(streams) {
+        FrameHeader f;
+        Answer a = {}, b = {};
+        size_t n_fds;
+        int ends[2];
+
+        setup();
+        assert_ok(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC, 0, ends));
+        assert_ok(vmm_client_stream(client, AGENT_STREAM_TCP, NULL, ends[0], UINT64_MAX, on_answer, &a));
+        VmmMessage h = receive(&f, &n_fds);
+        assert_eq(h.op, VMM_OP_STREAM);
+        assert_eq(n_fds, 1);
+        {
+                _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(1000);
+                put_frame(&w, AGENT_OK, 0, f.id, NULL);
+                send_message(VMM_OP_STREAM, VMM_FLAG_REPLY, h.seq, 0, &w);
+        }
+        turn();
+        assert_eq(a.n, 1);
+        assert_eq(a.error, 0);
+
+        assert_ok(vmm_client_stream(client, AGENT_STREAM_TCP, NULL, ends[0], UINT64_MAX, on_answer, &b));
+        h = receive(&f, &n_fds);
+        /* Over the control stream nobody can answer for it. */
+        agent_says(AGENT_OK, 0, f.id, NULL);
+        turn();
+        assert_eq(b.n, 0);
+        send_message(VMM_OP_STREAM, VMM_FLAG_REPLY, h.seq, -ECONNREFUSED, NULL);
+        turn();
+        assert_eq(b.error, -ECONNREFUSED);
+        close(ends[0]);
+        close(ends[1]);
+}
+
+TEST(events_are_told_and_their_texts_escaped) {
+        _cleanup_tlv_ TlvWriter device = TLV_WRITER_INIT(4096), end = TLV_WRITER_INIT(100), odd = TLV_WRITER_INIT(100);
+        char long_text[1000];
+
+        setup();
+        agent_says(AGENT_READY, 0, 0, NULL);
+        send_message(VMM_EVENT_AGENT_LOST, 0, 0, 0, NULL);
+        memset(long_text, 'x', sizeof(long_text));
+        long_text[sizeof(long_text) - 1] = 0;
+        tlv_put_str(&device, VMM_TAG_DEVICE, "blk\n0");
+        tlv_put_str(&device, VMM_TAG_MESSAGE, long_text);
+        send_message(VMM_EVENT_DEVICE, 0, 0, 0, &device);
+        tlv_put_u32(&end, VMM_TAG_REASON, VMM_EXIT_PANIC);
+        tlv_put_u32(&end, VMM_TAG_STATUS, 3);
+        send_message(VMM_EVENT_EXIT, 0, 0, 0, &end);
+        turn();
+        assert_eq(seen.n_agent, 1);
+        assert_eq(seen.type, AGENT_READY);
+        assert_eq(seen.n_lost, 1);
+        assert_streq(seen.device, "blk\\n0");
+        assert_eq(strlen(seen.text), VMM_TEXT_MAX / 2);
+        assert_eq(seen.reason, VMM_EXIT_PANIC);
+        assert_eq(seen.status, 3);
+
+        /* A reason that only cubed may give. */
+        tlv_put_u32(&odd, VMM_TAG_REASON, VMM_EXIT_TIMEOUT);
+        send_message(VMM_EVENT_EXIT, 0, 0, 0, &odd);
+        turn();
+        assert_eq(seen.reason, VMM_EXIT_NONE);
+}
+
+TEST(nonsense_in_events_is_dropped) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(100);
+
+        setup();
+        send_message(VMM_EVENT_AGENT, 0, 0, 0, NULL);
+        tlv_put(&w, VMM_TAG_FRAME, "abc", 3);
+        send_message(VMM_EVENT_AGENT, 0, 0, 0, &w);
+        send_message(200, 0, 0, 0, NULL);
+        agent_says(AGENT_OK, 0, 77, NULL);
+        turn();
+        assert_eq(seen.n_agent, 0);
+        assert_eq(seen.n_gone, 0);
+}
+
+TEST(a_broken_protocol_is_told_as_gone) {
+        setup();
+        assert_eq(send(peer, "x", 1, 0), 1);
+        turn();
+        assert_eq(seen.n_gone, 1);
+        assert_eq(seen.gone_error, -EBADMSG);
+        assert_eq(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &(Answer) {}), -ENOTCONN);
+}
+
+TEST(requests_are_answered_when_the_client_goes) {
+        Answer a = {}, b = {};
+
+        setup();
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &a));
+        assert_ok(vmm_client_call(client, VMM_OP_STATISTICS, NULL, NULL, 0, UINT64_MAX, on_reply, &b));
+        peer = safe_close(peer);
+        turn();
+        assert_eq(seen.n_gone, 1);
+        assert_eq(a.n + b.n, 0);
+        client = vmm_client_free(client);
+        assert_eq(a.n, 1);
+        assert_eq(a.error, -ECONNRESET);
+        assert_eq(b.n, 1);
+        assert_eq(b.error, -ECONNRESET);
+}
+
+TEST(freed_in_an_answer) {
+        Answer a = { .free_client = true }, b = {};
+        FrameHeader f;
+
+        setup();
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &a));
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &b));
+        (void) receive(&f, NULL);
+        agent_says(AGENT_OK, 0, f.id, NULL);
+        turn();
+        assert_true(!client);
+        assert_eq(a.n, 1);
+        assert_eq(b.error, -ECONNRESET);
+}
+
+TEST(too_many_requests_and_time_outs) {
+        static Answer a[VMM_AGENT_PENDING_MAX + 1];
+
+        setup();
+        for (unsigned i = 0; i < VMM_AGENT_PENDING_MAX; i++)
+                assert_ok(vmm_client_agent(client, AGENT_PING, NULL, i == 0 ? 1000 : UINT64_MAX, on_answer, a + i));
+        assert_eq(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, a + VMM_AGENT_PENDING_MAX), -EBUSY);
+        usleep(150000);
+        turn();
+        assert_eq(a[0].error, -ETIMEDOUT);
+        assert_eq(a[1].n, 0);
+        client = vmm_client_free(client);
+}
+
+TEST(a_request_that_is_too_large) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(AGENT_FRAME_MAX + 1000);
+        static uint8_t blob[AGENT_FRAME_MAX];
+        Answer a = {};
+
+        setup();
+        tlv_put(&w, AGENT_TAG_ENV, blob, sizeof(blob));
+        assert_eq(vmm_client_agent(client, AGENT_EXEC, &w, UINT64_MAX, on_answer, &a), -EMSGSIZE);
+        assert_eq(a.n, 0);
+        client = vmm_client_free(client);
+        event = sd_event_unref(event);
+        peer = safe_close(peer);
+}
