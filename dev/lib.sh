@@ -1,0 +1,111 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# What the scripts in dev/ share. Sourced, never run.
+
+set -euo pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck disable=SC2034 # for those who source this
+cache=${CUBE_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/cubed}
+build_dir=${CUBE_BUILD:-$top/build}
+stage_dir=$build_dir/stage
+
+# Debian's own tools first: a python3 of a version manager does not see Debian's python modules.
+export PATH="/usr/sbin:/usr/bin:/sbin:/bin:$PATH"
+export LC_ALL=C.UTF-8
+
+say() { printf '%s\n' "$*" >&2; }
+die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
+need_root() { [[ $EUID -eq 0 ]] || die "needs root"; }
+
+# Names in a package list: one a line, # starts a comment.
+packages_in() { sed 's/#.*//' "$@" | tr -s '[:space:]' '\n' | sed '/^$/d'; }
+
+# Installs those of the packages that are missing, and touches nothing if none is.
+install_packages() {
+    local name missing=()
+    for name; do
+        [[ $(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null) == installed ]] || missing+=("$name")
+    done
+    [[ ${#missing[@]} -gt 0 ]] || return 0
+    need_root
+    say "installing ${missing[*]}"
+    local apt=(apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0)
+    local install=(env DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y --no-install-recommends "${missing[@]}")
+    # The lists of a new machine may be absent, and those of an old one stale.
+    "${install[@]}" >&2 </dev/null && return 0
+    "${apt[@]}" update >&2
+    "${install[@]}" >&2 </dev/null
+}
+
+install_build_packages() {
+    local names
+    mapfile -t names < <(packages_in "$top/dev/packages.txt")
+    install_packages "${names[@]}"
+}
+
+# A hash of what something is made from: words, files and shell functions (whose comments don't count).
+recipe() {
+    local part
+    for part; do
+        if [[ $(type -t -- "$part") == function ]]; then declare -f "$part"
+        elif [[ -f $part ]]; then cat "$part"
+        else printf '%s\n' "$part"; fi
+    done | sha256sum | cut -c1-16
+}
+
+configure_build() {
+    local dir=$1
+    shift
+    [[ -f $top/meson.build ]] || die "there is no meson.build yet"
+    [[ -f $dir/build.ninja ]] || meson setup "$dir" "$top" "$@" >&2
+}
+
+build() {
+    install_build_packages
+    configure_build "$build_dir"
+    ninja -C "$build_dir" --quiet >&2
+}
+
+# Builds, and lays out what `meson install` would install.
+stage() {
+    build
+    rm -rf "$stage_dir"
+    mkdir -p "$stage_dir"
+    DESTDIR=$stage_dir meson install -C "$build_dir" --no-rebuild --quiet >&2
+}
+
+# A free port on loopback, at or above the given one.
+free_port() {
+    local port=$1
+    while ss -Hltn "sport = :$port" | grep -q .; do port=$((port + 1)); done
+    echo "$port"
+}
+
+# Reads a tar of a stage tree on stdin and makes it the installed one. Runs inside the box or the lab.
+# shellcheck disable=SC2317 # called by push
+receive_stage() {
+    set -eu
+    list=/var/lib/misc/cubed-pushed
+    mkdir -p "${list%/*}"
+    touch "$list"
+    # /lib and the like are symbolic links here, and directories in the tree
+    tar -x -C / --no-same-owner --no-overwrite-dir --keep-directory-symlink --warning=no-timestamp --verbose |
+        grep -v '/$' | sed 's/^\.//' | sort >"$list.new"
+    # what an earlier push brought and this one does not
+    comm -23 "$list" "$list.new" | while IFS= read -r old; do rm -f "$old"; done
+    mv "$list.new" "$list"
+    systemd-sysusers
+    systemctl daemon-reload
+    systemd-tmpfiles --create || :
+    journalctl --quiet --update-catalog
+    udevadm control --reload 2>/dev/null || :
+    busctl --quiet call org.freedesktop.DBus / org.freedesktop.DBus ReloadConfig
+}
+
+# push_to EXEC... [TREE]: installs our build (or a ready tree) where the command prefix EXEC runs things.
+push_tree() {
+    local tree=$1
+    shift
+    tar -C "$tree" -c --owner=0 --group=0 --numeric-owner . | "$@" bash -c "$(declare -f receive_stage); receive_stage"
+}
