@@ -2,6 +2,10 @@
 #include "ctl/gone.h"
 #include "ctl/journal.h"
 
+/* cubed never waits for the journal, so the entry about an end may come after the end. */
+#define LATE_ENTRY_USEC (2 * USEC_PER_SEC)
+#define LATE_ENTRY_STEP_USEC (100 * USEC_PER_MSEC)
+
 static const struct {
         const char *property, *field;
         bool number;
@@ -58,12 +62,24 @@ static int find_end(sd_journal *j) {
         return r < 0 ? r : -ENOENT;
 }
 
+/* Was there ever such a sandbox? */
+static bool has_entries(sd_journal *j) {
+        return sd_journal_seek_head(j) >= 0 && sd_journal_next(j) > 0;
+}
+
 int gone_properties(const char *id, json_object **ret) {
         _cleanup_(sd_journal_closep) sd_journal *j = NULL;
 
         int r = journal_open(id, &j);
         if (r >= 0)
                 r = find_end(j);
+        for (uint64_t waited = 0; r == -ENOENT && waited < LATE_ENTRY_USEC; waited += LATE_ENTRY_STEP_USEC) {
+                if (!has_entries(j))
+                        break;
+                r = sd_journal_wait(j, LATE_ENTRY_STEP_USEC);
+                if (r >= 0)
+                        r = find_end(j);
+        }
         if (r < 0)
                 return r;
 

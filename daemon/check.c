@@ -20,6 +20,7 @@
 #include "daemon/log.h"
 #include "daemon/manager-private.h"
 #include "daemon/template.h"
+#include "daemon/write-file.h"
 
 #define KERNEL_MAJOR_MIN 6
 #define KERNEL_MINOR_MIN 1
@@ -46,6 +47,12 @@ static void _printf_(5, 6) tell(const Check *c, const char *name, CheckLevel lev
 
 /* The probe. */
 
+static void probe_text_done(struct ManagerPrivate *p) {
+        p->probe_text[p->probe_size] = 0;
+        p->probe_io = sd_event_source_disable_unref(p->probe_io);
+        p->probe_fd = safe_close(p->probe_fd);
+}
+
 static int on_probe_io(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
         struct ManagerPrivate *p = ((Manager *) userdata)->priv;
         size_t room = sizeof(p->probe_text) - 1 - p->probe_size;
@@ -57,10 +64,31 @@ static int on_probe_io(sd_event_source *source, int fd, uint32_t revents, void *
                 p->probe_size += (size_t) n;
                 return 0;
         }
-        p->probe_text[p->probe_size] = 0;
-        p->probe_io = sd_event_source_disable_unref(p->probe_io);
-        p->probe_fd = safe_close(p->probe_fd);
+        probe_text_done(p);
         return 0;
+}
+
+static char *probe_path(const Manager *m) {
+        char *path;
+
+        return asprintf(&path, "%s/kvm-probe", m->config.runtime_directory) < 0 ? NULL : path;
+}
+
+/* What was found holds until the next boot, and so does the directory; a failure may have passed. */
+static void save_probe(const Manager *m) {
+        _cleanup_free_ char *path = probe_path(m);
+
+        if (path && strstr(m->priv->probe_text, "nsec="))
+                (void) write_file(path, m->priv->probe_text);
+}
+
+static bool load_probe(Manager *m) {
+        _cleanup_free_ char *path = probe_path(m), *text = NULL;
+
+        if (!path || read_file(AT_FDCWD, path, sizeof(m->priv->probe_text) - 1, &text, NULL) < 0 || !strstr(text, "nsec="))
+                return false;
+        memcpy(m->priv->probe_text, text, strlen(text) + 1);
+        return true;
 }
 
 static int on_probe_child(sd_event_source *source, const siginfo_t *si, void *userdata) {
@@ -68,9 +96,15 @@ static int on_probe_child(sd_event_source *source, const siginfo_t *si, void *us
 
         p->probe_child = sd_event_source_disable_unref(p->probe_child);
         p->probe_pid = 0;
+        /* All that it wrote is in the pipe; another child may hold that open for a moment. */
+        for (unsigned i = 0; i < 4 && p->probe_io; i++)
+                (void) on_probe_io(p->probe_io, p->probe_fd, EPOLLIN, userdata);
+        if (p->probe_io)
+                probe_text_done(p);
         if (p->probe_size == 0)
                 (void) snprintf(p->probe_text, sizeof(p->probe_text), "error=the probe ended with %s %d\n",
                                 si->si_code == CLD_EXITED ? "status" : "signal", si->si_status);
+        save_probe(userdata);
         return 0;
 }
 
@@ -93,6 +127,8 @@ int manager_start_probe(Manager *m) {
         _cleanup_close_ int out = -EBADF;
         int ends[2];
 
+        if (load_probe(m))
+                return 0;
         int r = helper_path("cube-kvm-probe", &path);
         if (r < 0)
                 return r;

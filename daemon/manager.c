@@ -372,6 +372,28 @@ static int open_clocks(Manager *m) {
         return 0;
 }
 
+/* Disks have no names but for a moment, on file systems without O_TMPFILE: one that has was left by
+ * a cubed that died in it. */
+static void remove_left_disks(Manager *m) {
+        int fd = openat(m->priv->state_fd, "sandboxes", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+        char path[300];
+        struct dirent *e;
+
+        if (!d) {
+                safe_close(fd);
+                return;
+        }
+        while ((e = readdir(d))) {
+                if (streq(e->d_name, ".") || streq(e->d_name, ".."))
+                        continue;
+                (void) snprintf(path, sizeof(path), "sandboxes/%s", e->d_name);
+                log_info("Removing %s/%s, which an earlier cubed left", m->config.state_directory, path);
+                (void) store_client_remove(m->store, path, NULL, NULL);
+        }
+        closedir(d);
+}
+
 int manager_startup(Manager *m) {
         int r = make_directories(m);
         if (r >= 0)
@@ -403,6 +425,7 @@ int manager_startup(Manager *m) {
         if (r < 0)
                 log_warning_errno(r, "Failed to look for the sandboxes of an earlier cubed: %m");
         manager_check_bound_clients(m);
+        remove_left_disks(m);
         r = manager_start_probe(m);
         if (r < 0)
                 log_warning_errno(r, "Failed to start cube-kvm-probe: %m");

@@ -25,6 +25,7 @@ def host():
         f.write("[Sandbox]\nDefaultTemplate=payload\nDefaultMemory=64M\nDefaultDisk=64M\nBootTimeout=20s\n"
                 "StopTimeout=3s\n[Limits]\nMaxSandboxesPerUser=5\n")
     cubetest.run("systemctl", "restart", "cubed.service", check=True)
+    cubetest.wait_for("cubed to know its KVM", lambda: b"still being tried" not in cubetest.ctl("check").stdout)
 
 
 @pytest.fixture(scope="session")
@@ -47,10 +48,11 @@ def template(host, tmp_path_factory):
 
 @pytest.fixture
 def clean(template):
-    """Nothing may be left of what the test made."""
+    """Nothing may be left of what the test made. A first sandbox has given this cubed what it keeps: its clocks."""
+    cubetest.ctl_ok("kill", cubetest.ctl_ok("create").strip())
     before = cubetest.leftovers()
     yield
-    cubetest.wait_for("everything to be as before", lambda: cubetest.leftovers() == before, timeout=15)
+    cubetest.nothing_left_since(before)
 
 
 @pytest.fixture(scope="session")

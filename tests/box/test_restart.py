@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from cubetest import created, ctl, ctl_ok, cubed_pid, events, prop, run, sandbox_ids, wait_for
+from cubetest import (created, ctl, ctl_ok, cubed_pid, events, leftovers, nothing_left_since, prop, run, sandbox_ids,
+                      wait_for)
 
 
 def restart():
@@ -77,11 +78,6 @@ def test_a_second_cubed_says_so_and_harms_nothing():
 @pytest.fixture
 def clean_again(template):
     """As clean, but the descriptors of another cubed process can't be compared."""
-    import cubetest
-    before = cubetest.leftovers()
+    before = leftovers()
     yield
-
-    def same():
-        now = cubetest.leftovers()
-        return all(now[key] == before[key] for key in before if key != "fds")
-    cubetest.wait_for("everything to be as before", same, timeout=15)
+    nothing_left_since(before, but=["fds"])

@@ -123,6 +123,17 @@ def active(unit):
     return run("systemctl", "is-active", unit).stdout.decode().strip() == "active"
 
 
+def nothing_left_since(before, but=()):
+    """Waits until leftovers() are those of before; says what is different if they don't get there."""
+    def differences():
+        now = leftovers()
+        return {key: (before[key], now[key]) for key in before if key not in but and now[key] != before[key]}
+    try:
+        wait_for("everything to be as before", lambda: not differences(), timeout=15)
+    except AssertionError as e:
+        raise AssertionError(f"left behind (before, after): {differences()}") from e
+
+
 def leftovers():
     """Everything that a sandbox may leave behind, as a comparable snapshot."""
     scopes = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "cube-*.scope").stdout.decode()

@@ -3,7 +3,7 @@
 
 import pytest
 
-from cubetest import active, created, ctl, ctl_ok, cubed_pid, leftovers, run, sandbox_ids, wait_for
+from cubetest import active, created, ctl, ctl_ok, cubed_pid, leftovers, nothing_left_since, run, sandbox_ids, wait_for
 
 
 @pytest.mark.parametrize("cpus", [2, 4])
@@ -16,7 +16,7 @@ def test_five_in_sequence_leave_nothing():
     before = leftovers()
     for number in range(5):
         assert ctl_ok("run", "--memory", "256M", "--", "echo", str(number)) == f"{number}\n"
-    wait_for("everything to be as before", lambda: leftovers() == before)
+    nothing_left_since(before)
 
 
 def test_three_at_once():
