@@ -39,7 +39,7 @@ def test_exec_environment_user_and_directory(shared):
 
 def test_exec_of_a_program_that_is_not_there_names_it(shared):
     result = ctl("exec", shared, "--", "no-such-program")
-    assert result.returncode == 255
+    assert result.returncode == 127
     assert b"no-such-program" in result.stderr
 
 
