@@ -29,6 +29,7 @@
 /* PID 1 waits for the VMM, which waits for the guest, and then still has to end. */
 #define SCOPE_STOP_GRACE_USEC (5 * USEC_PER_SEC)
 #define HELLO_TIMEOUT_USEC (30 * USEC_PER_SEC)
+#define END_GRACE_USEC (2 * USEC_PER_SEC)
 #define ENTROPY_BYTES 64U
 #define JOURNAL_STDOUT "/run/systemd/journal/stdout"
 
@@ -89,8 +90,8 @@ static void sandbox_runs(Sandbox *s) {
         p->was_running = true;
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
         if (s->timeout_usec != UINT64_MAX) {
-                p->deadline_boot_usec = clock_usec(CLOCK_BOOTTIME) + s->timeout_usec;
-                s->deadline_usec = clock_usec(CLOCK_REALTIME) + s->timeout_usec;
+                p->deadline_boot_usec = usec_add(clock_usec(CLOCK_BOOTTIME), s->timeout_usec);
+                s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), s->timeout_usec);
         }
         int r = sandbox_arm_deadline(s);
         if (r < 0) {
@@ -200,7 +201,8 @@ static void on_agent_event(VmmClient *c, AgentFrameType type, const uint8_t *bod
         Sandbox *s = userdata;
         Tlv t;
 
-        if (type != AGENT_READY)
+        /* Once: what is told by it does not change, and each would be a signal on the bus. */
+        if (type != AGENT_READY || s->priv->agent_ready || s->priv->was_running)
                 return;
         s->priv->agent_ready = true;
         while (tlv_next(&reader, &t) > 0)
@@ -214,7 +216,10 @@ static void on_agent_event(VmmClient *c, AgentFrameType type, const uint8_t *bod
 static void on_agent_lost(VmmClient *c, void *userdata) {
         Sandbox *s = userdata;
 
-        log_warning("Sandbox %s: the guest's agent is gone", s->id);
+        /* A guest can let it come and go as fast as it likes; the journal need not know of more than one. */
+        if (!s->priv->agent_lost)
+                log_warning("Sandbox %s: the guest's agent is gone", s->id);
+        s->priv->agent_lost = true;
         if (sandbox_creating(s))
                 sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "The agent in sandbox %s ended while it was being created", s->id);
 }
@@ -225,20 +230,30 @@ static void on_device(VmmClient *c, const char *device, const char *message, voi
         audit_device(s->manager->audit, s, device, message);
 }
 
+static int on_lost_timer(sd_event_source *source, uint64_t usec, void *userdata) {
+        Sandbox *s = userdata;
+
+        log_warning("Sandbox %s: its VMM was about to end but did not, killing it", s->id);
+        sandbox_end(s, VMM_EXIT_VMM_ERROR);
+        return 0;
+}
+
+/* What its VMM says, or the end of the control socket, comes a moment before the end of the process. */
+static void expect_end(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+
+        p->stop_timer = sd_event_source_disable_unref(p->stop_timer);
+        (void) sd_event_add_time_relative(s->manager->event, &p->stop_timer, CLOCK_MONOTONIC, END_GRACE_USEC, 0,
+                                          on_lost_timer, s);
+}
+
 static void on_exiting(VmmClient *c, VmmExitReason reason, uint32_t status, void *userdata) {
         Sandbox *s = userdata;
 
         /* Only to be told early: what counts is the exit record, once the process is gone. */
         if (s->state == SANDBOX_RUNNING)
                 sandbox_set_state(s, SANDBOX_STOPPING);
-}
-
-static int on_lost_timer(sd_event_source *source, uint64_t usec, void *userdata) {
-        Sandbox *s = userdata;
-
-        log_warning("Sandbox %s: its VMM closed the control socket but did not end, killing it", s->id);
-        sandbox_end(s, VMM_EXIT_VMM_ERROR);
-        return 0;
+        expect_end(s);
 }
 
 static void on_vmm_gone(VmmClient *c, int error, void *userdata) {
@@ -251,10 +266,8 @@ static void on_vmm_gone(VmmClient *c, int error, void *userdata) {
                 sandbox_end(s, VMM_EXIT_VMM_ERROR);
                 return;
         }
-        /* It is ending: its socket goes a moment before the process. */
-        p->stop_timer = sd_event_source_disable_unref(p->stop_timer);
-        (void) sd_event_add_time_relative(s->manager->event, &p->stop_timer, CLOCK_MONOTONIC, 2 * USEC_PER_SEC, 0,
-                                          on_lost_timer, s);
+        if (!p->exited)
+                expect_end(s);
 }
 
 static const VmmEvents vmm_events = {
@@ -330,7 +343,7 @@ static int start_scope(Sandbox *s) {
                 .mem_swap_max = s->mem_bytes,
                 .cpu_quota_usec = s->cpu_quota_usec,
                 .tasks_max = SCOPE_TASKS_MAX,
-                .stop_timeout_usec = s->manager->config.stop_timeout_usec + SCOPE_STOP_GRACE_USEC,
+                .stop_timeout_usec = usec_add(s->manager->config.stop_timeout_usec, SCOPE_STOP_GRACE_USEC),
         };
         return scope_start(s->manager->priv->units, &spec, on_scope, s, &s->priv->scope);
 }
@@ -429,8 +442,8 @@ static int start_prepare(Sandbox *s, sd_bus_error *error) {
         struct SandboxPrivate *p = s->priv;
         Manager *m = s->manager;
 
-        int r = sd_event_add_time_relative(m->event, &p->step_timer, CLOCK_MONOTONIC, m->config.boot_timeout_usec, 0,
-                                           on_step_timer, s);
+        int r = sd_event_add_time(m->event, &p->step_timer, CLOCK_MONOTONIC,
+                                  usec_add(clock_usec(CLOCK_MONOTONIC), m->config.boot_timeout_usec), 0, on_step_timer, s);
         if (r < 0)
                 return sd_bus_error_set_errno(error, r);
         r = net_client_new_netns(m->net, on_netns, s);

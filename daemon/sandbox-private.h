@@ -34,7 +34,7 @@ struct SandboxPrivate {
         Template *template;        /* in use by us; NULL when it is gone (adopted) */
         char *dir;                 /* RuntimeDirectory/sandbox/<id> */
         SandboxStep step;
-        bool agent_ready;
+        bool agent_ready, agent_lost;
         bool was_running;
 
         /* Until they are handed over. */
@@ -65,6 +65,11 @@ struct SandboxPrivate {
         void *limits_userdata;
         uint64_t limits_cpu_quota_usec;
 };
+
+/* UINT64_MAX is never, and stays that. */
+static inline uint64_t usec_add(uint64_t a, uint64_t b) {
+        return b > UINT64_MAX - a ? UINT64_MAX : a + b;
+}
 
 /* sandbox.c */
 int sandbox_new(Manager *m, const char *id, Sandbox **ret);

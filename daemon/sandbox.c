@@ -161,10 +161,6 @@ int sandbox_arm_deadline(Sandbox *s) {
         return r < 0 ? r : sd_event_source_set_enabled(p->deadline_timer, SD_EVENT_ONESHOT);
 }
 
-static uint64_t usec_add(uint64_t a, uint64_t b) {
-        return b > UINT64_MAX - a ? UINT64_MAX : a + b;
-}
-
 int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error) {
         if (timeout_usec == 0)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
@@ -225,8 +221,9 @@ static int sandbox_ask_to_stop(Sandbox *s) {
         int r = vmm_client_call(p->vmm, VMM_OP_STOP, &w, NULL, 0, usec_add(timeout, STOP_GRACE_USEC), on_stop_reply, s);
         if (r < 0)
                 return r;
-        return sd_event_add_time_relative(s->manager->event, &p->stop_timer, CLOCK_MONOTONIC,
-                                          usec_add(timeout, STOP_GRACE_USEC), 0, on_stop_timer, s);
+        return sd_event_add_time(s->manager->event, &p->stop_timer, CLOCK_MONOTONIC,
+                                 usec_add(clock_usec(CLOCK_MONOTONIC), usec_add(timeout, STOP_GRACE_USEC)), 0,
+                                 on_stop_timer, s);
 }
 
 int sandbox_stop(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {

@@ -258,11 +258,12 @@ int bus_check_client(sd_bus *bus, const char *unique_name) {
 }
 
 
-static int keep_slot(BusFront *f, int r, sd_bus_slot *slot) {
+/* slot is what the call that gave r has set: its address, for arguments are read in no certain order. */
+static int keep_slot(BusFront *f, int r, sd_bus_slot **slot) {
         if (r < 0)
                 return r;
         assert(f->n_slots < BUS_FRONT_SLOTS_MAX);
-        f->slots[f->n_slots++] = slot;
+        f->slots[f->n_slots++] = *slot;
         return 0;
 }
 
@@ -273,20 +274,20 @@ static int add_kind(BusFront *f, size_t i) {
 
         if (!kinds[i].find)
                 return keep_slot(f, sd_bus_add_object_vtable(bus, &slot, kinds[i].path, kinds[i].interface,
-                                                             kinds[i].vtable, f), slot);
+                                                             kinds[i].vtable, f), &slot);
 
         r = keep_slot(f, sd_bus_add_fallback_vtable(bus, &slot, kinds[i].path, kinds[i].interface, kinds[i].vtable,
-                                                    kinds[i].find, f), slot);
+                                                    kinds[i].find, f), &slot);
         if (r < 0)
                 return r;
-        return keep_slot(f, sd_bus_add_node_enumerator(bus, &slot, kinds[i].path, kinds[i].enumerate, f), slot);
+        return keep_slot(f, sd_bus_add_node_enumerator(bus, &slot, kinds[i].path, kinds[i].enumerate, f), &slot);
 }
 
 static int add_objects(BusFront *f) {
         sd_bus *bus = f->manager->bus;
         sd_bus_slot *slot = NULL;
 
-        int r = keep_slot(f, sd_bus_add_object_manager(bus, &slot, CUBE_BUS_PATH), slot);
+        int r = keep_slot(f, sd_bus_add_object_manager(bus, &slot, CUBE_BUS_PATH), &slot);
         for (size_t i = 0; r >= 0 && i < ELEMENTSOF(kinds); i++)
                 r = add_kind(f, i);
         if (r < 0)
@@ -296,7 +297,7 @@ static int add_objects(BusFront *f) {
                                              "type='signal',sender='org.freedesktop.DBus',"
                                              "path='/org/freedesktop/DBus',interface='org.freedesktop.DBus',"
                                              "member='NameOwnerChanged',arg2=''",
-                                             match_name_lost, f), slot);
+                                             match_name_lost, f), &slot);
 }
 
 /* Sandboxes that an earlier cubed bound to clients: those may have left while nobody looked. */

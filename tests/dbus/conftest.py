@@ -11,7 +11,7 @@ import time
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get('CUBED_BUILD', TOP / 'build'))
+BUILD = pathlib.Path(os.environ.get('CUBE_BUILD', TOP / 'build'))
 CUBED = os.environ.get('CUBED', str(BUILD / 'daemon/cubed'))
 FAKE_CUBED = os.environ.get('FAKE_CUBED', str(BUILD / 'tests/dbus/fake-cubed'))
 AGENT_HARNESS = os.environ.get('AGENT_HARNESS', str(BUILD / 'tests/native/agent-harness'))

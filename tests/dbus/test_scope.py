@@ -15,7 +15,7 @@ import dbus
 import dbusmock
 
 DRIVER = os.environ.get("SCOPE_DRIVER",
-                        os.path.join(os.environ.get("CUBED_BUILD", "build"), "tests/dbus/scope-driver"))
+                        os.path.join(os.environ.get("CUBE_BUILD", "build"), "tests/dbus/scope-driver"))
 MAIN = "/org/freedesktop/systemd1"
 IFACE = "org.freedesktop.systemd1.Manager"
 NAME = "cube-abcdefghijklmnop.scope"

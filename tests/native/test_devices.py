@@ -24,7 +24,7 @@ BULK = 200 * 1000 * 1000
 
 
 def find_payload():
-    build = os.environ.get('CUBED_BUILD', v.ROOT / 'build')
+    build = os.environ.get('CUBE_BUILD', v.ROOT / 'build')
     return os.environ.get('CUBE_PAYLOAD', str(pathlib.Path(build) / 'tests/payload/payload.elf'))
 
 

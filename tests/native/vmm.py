@@ -284,7 +284,7 @@ def payload(name):
 
 
 def find_program():
-    build = os.environ.get('CUBED_BUILD', ROOT / 'build')
+    build = os.environ.get('CUBE_BUILD', ROOT / 'build')
     return os.environ.get('CUBE_VMM', str(pathlib.Path(build) / 'vmm/cube-vmm'))
 
 
