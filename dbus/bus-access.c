@@ -19,7 +19,8 @@ int bus_authorize(sd_bus_message *m, const BusAccess *access, uid_t *ret_actor, 
         if (actor == 0 || (access->owner != BUS_OWNER_NONE && actor == access->owner))
                 return 1;
 
-        r = polkit_check(bus_front->polkit, m, access->action, access->key, access->value, access->quiet, error);
+        r = polkit_check(bus_front->polkit, m, actor, access->action, access->key, access->value, access->quiet,
+                         error);
         if (r < 0 && !access->quiet && sd_bus_error_has_name(error, BUS_ERROR_ACCESS_DENIED))
                 audit_denied(bus_front->manager->audit, actor, access->action, access->value);
         return r;

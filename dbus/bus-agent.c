@@ -8,17 +8,29 @@
 /* A guest may go on listing for ever. */
 #define LISTING_ENTRIES_MAX 100000U
 #define LISTING_BYTES_MAX (16U * 1024U * 1024U)
+/* Of all listings that are coming in for the sandboxes of one owner: his guests may begin each and end none. */
+#define OWNER_BYTES_MAX (2 * LISTING_BYTES_MAX)
 
 typedef struct AgentCall {
         sd_bus_message *call;
         sd_bus_message *reply; /* NULL once the call was answered with an error */
         const BusAgentListing *listing;
         size_t n_entries, n_bytes;
+        uid_t owner;
+        struct AgentCall *next;
 } AgentCall;
+
+static AgentCall *calls = NULL;
 
 static AgentCall *agent_call_free(AgentCall *c) {
         if (!c)
                 return NULL;
+
+        AgentCall **at = &calls;
+        while (*at && *at != c)
+                at = &(*at)->next;
+        if (*at)
+                *at = c->next;
         sd_bus_message_unref(c->reply);
         sd_bus_message_unref(c->call);
         free(c);
@@ -26,13 +38,16 @@ static AgentCall *agent_call_free(AgentCall *c) {
 }
 DEFINE_CLEANUP(AgentCall *, agent_call_free);
 
-static int agent_call_new(sd_bus_message *m, const BusAgentListing *listing, AgentCall **ret) {
+static int agent_call_new(sd_bus_message *m, const Sandbox *s, const BusAgentListing *listing, AgentCall **ret) {
         _cleanup_(agent_call_freep) AgentCall *c = new0(AgentCall, 1);
         if (!c)
                 return -ENOMEM;
 
         c->call = sd_bus_message_ref(m);
         c->listing = listing;
+        c->owner = s->owner_uid;
+        c->next = calls;
+        calls = c;
         int r = sd_bus_message_new_method_return(m, &c->reply);
         if (r < 0)
                 return r;
@@ -49,6 +64,15 @@ static int agent_call_new(sd_bus_message *m, const BusAgentListing *listing, Age
         return 0;
 }
 
+static size_t owner_bytes(uid_t owner) {
+        size_t n = 0;
+
+        for (const AgentCall *c = calls; c; c = c->next)
+                if (c->owner == owner && c->reply)
+                        n += c->n_bytes;
+        return n;
+}
+
 static int append_answer(AgentCall *c, const uint8_t *body, size_t size) {
         TlvReader reader = TLV_READER_INIT(body, size);
         Tlv t;
@@ -60,6 +84,8 @@ static int append_answer(AgentCall *c, const uint8_t *body, size_t size) {
         c->n_bytes += size;
         if (c->n_bytes > LISTING_BYTES_MAX)
                 return -E2BIG;
+        if (owner_bytes(c->owner) > OWNER_BYTES_MAX)
+                return -EBUSY;
 
         while ((r = tlv_next(&reader, &t)) > 0) {
                 if (t.tag != c->listing->tag)
@@ -89,6 +115,8 @@ static void fail_answer(AgentCall *c, int r) {
         if (r == -E2BIG)
                 (void) sd_bus_error_setf(&e, BUS_ERROR_GUEST_FAILED, "The guest lists more than %u entries or %u MiB",
                                          LISTING_ENTRIES_MAX, LISTING_BYTES_MAX >> 20);
+        else if (r == -EBUSY)
+                (void) sd_bus_error_set(&e, BUS_ERROR_BUSY, "Too many long listings are under way, try again when they are done");
         else if (r == -EBADMSG)
                 (void) sd_bus_error_set(&e, BUS_ERROR_GUEST_FAILED, "The guest's answer makes no sense");
         bus_reply_error(c->call, &e, r);
@@ -123,7 +151,7 @@ int bus_agent_call(sd_bus_message *m, Sandbox *s, AgentFrameType type, const Tlv
 
         int r = tlv_writer_finish(body);
         if (r >= 0)
-                r = agent_call_new(m, listing, &c);
+                r = agent_call_new(m, s, listing, &c);
         if (r >= 0)
                 r = sandbox_agent_request(s, type, body, on_answer, c, error);
         if (r < 0)

@@ -92,7 +92,7 @@ static int read_exec(sd_bus_message *m, Sandbox *s, bool pty, sd_bus_error *erro
         if (r <= 0)
                 return r < 0 ? r : 1;
 
-        r = sd_bus_message_read_strv(m, &argv);
+        r = bus_read_strings(m, &argv, error);
         if (r >= 0)
                 r = bus_options_read(m, options, pty ? ELEMENTSOF(options) : ELEMENTSOF(options) - 2, error);
         if (r < 0)

@@ -10,6 +10,9 @@ static bool dict_key_valid(const char *s) {
         return n > 0 && n <= 128 && s[n] == 0;
 }
 
+/* More than any option may have; what an option's own limit is, its user knows. */
+#define DICT_ENTRIES_MAX 1024U
+
 static int dict_append(char ***l, size_t *n, const char *key, const char *value) {
         char **grown = realloc(*l, (*n + 2) * sizeof(char *));
         if (!grown)
@@ -37,6 +40,9 @@ static int read_dict(sd_bus_message *m, const BusOption *o, sd_bus_error *error)
                         return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
                                                  "Option '%s': '%s' is not a valid key (letters, digits, . _ / -)",
                                                  o->name, key);
+                if (n == DICT_ENTRIES_MAX)
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option '%s' has more than %u entries",
+                                                 o->name, DICT_ENTRIES_MAX);
                 r = dict_append(&l, &n, key, value);
                 if (r < 0)
                         return r;
@@ -45,6 +51,39 @@ static int read_dict(sd_bus_message *m, const BusOption *o, sd_bus_error *error)
                 return r;
 
         *(char ***) o->value = TAKE_PTR(l);
+        return sd_bus_message_exit_container(m);
+}
+
+/* Not sd_bus_message_read_strv(): that counts all strings again for each one, which takes minutes for what fits into a
+ * message. */
+int bus_read_strings(sd_bus_message *m, char ***ret, sd_bus_error *error) {
+        _cleanup_strv_ char **l = NULL;
+        size_t n = 0, allocated = 0;
+        const char *s;
+
+        int r = sd_bus_message_enter_container(m, 'a', "s");
+        if (r < 0)
+                return r;
+        while ((r = sd_bus_message_read_basic(m, 's', &s)) > 0) {
+                if (n == BUS_STRINGS_MAX)
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                                 "More than %u arguments or variables", BUS_STRINGS_MAX);
+                if (n + 1 >= allocated) {
+                        allocated = allocated * 2 + 16;
+                        char **grown = realloc(l, allocated * sizeof(char *));
+                        if (!grown)
+                                return -ENOMEM;
+                        l = grown;
+                }
+                l[n] = strdup(s);
+                l[++n] = NULL;
+                if (!l[n - 1])
+                        return -ENOMEM;
+        }
+        if (r < 0)
+                return r;
+
+        *ret = TAKE_PTR(l);
         return sd_bus_message_exit_container(m);
 }
 
@@ -69,7 +108,7 @@ static int read_value(sd_bus_message *m, const BusOption *o, sd_bus_error *error
         case BUS_OPTION_STRING:
                 return sd_bus_message_read_basic(m, 's', o->value);
         case BUS_OPTION_STRV:
-                return sd_bus_message_read_strv(m, o->value);
+                return bus_read_strings(m, o->value, error);
         case BUS_OPTION_DICT:
                 return read_dict(m, o, error);
         case BUS_OPTION_FD:

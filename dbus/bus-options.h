@@ -32,3 +32,8 @@ typedef struct BusOption {
 /* Reads the array at the message's present place. What a table's fresh values held on an error is
  * the caller's to free as well. */
 int bus_options_read(sd_bus_message *m, const BusOption *table, size_t n, sd_bus_error *error);
+
+/* Most strings of one list: more don't fit into a request to the agent anyway. */
+#define BUS_STRINGS_MAX 16384U
+/* An "as" at the message's place. */
+int bus_read_strings(sd_bus_message *m, char ***ret, sd_bus_error *error);

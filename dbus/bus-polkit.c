@@ -6,6 +6,8 @@
  * some of them: nobody may fill them by asking for what he is denied anyway. */
 #define QUESTIONS_MAX 48U
 #define QUESTIONS_PER_CLIENT_MAX 8U
+/* A user has many connections, and an authentication agent of his own that never answers. */
+#define QUESTIONS_PER_USER_MAX (QUESTIONS_MAX / 2)
 #define FLAG_ALLOW_INTERACTION 1U
 /* A person may take his time over a password, and ends it by leaving. */
 #define INTERACTION_TIMEOUT_USEC (5 * 60 * USEC_PER_SEC)
@@ -13,6 +15,7 @@
 typedef struct Question {
         Polkit *polkit;
         sd_bus_message *message;
+        uid_t actor;
         char *action, *key, *value;
         bool interactive;
         sd_bus_slot *slot;          /* set while polkit has not answered */
@@ -74,14 +77,15 @@ static Question *find_question(Polkit *p, sd_bus_message *m) {
         return NULL;
 }
 
-static bool room_for_question(const Polkit *p, const char *sender) {
-        size_t all = 0, same = 0;
+static bool room_for_question(const Polkit *p, uid_t actor, const char *sender) {
+        size_t all = 0, user = 0, client = 0;
 
         for (const Question *q = p->questions; q; q = q->next) {
                 all++;
-                same += streq(sd_bus_message_get_sender(q->message), sender);
+                user += q->actor == actor;
+                client += streq(sd_bus_message_get_sender(q->message), sender);
         }
-        return all < QUESTIONS_MAX && same < QUESTIONS_PER_CLIENT_MAX;
+        return all < QUESTIONS_MAX && user < QUESTIONS_PER_USER_MAX && client < QUESTIONS_PER_CLIENT_MAX;
 }
 
 static int set_denied(sd_bus_error *e, const Question *q) {
@@ -188,12 +192,13 @@ static int call_polkit(Question *q) {
                                  q->interactive ? INTERACTION_TIMEOUT_USEC : 0);
 }
 
-static int ask(Polkit *p, sd_bus_message *m, const char *action, const char *key, const char *value, bool quiet) {
+static int ask(Polkit *p, sd_bus_message *m, uid_t actor, const char *action, const char *key, const char *value,
+               bool quiet) {
         Question *q = new0(Question, 1);
         if (!q)
                 return -ENOMEM;
 
-        *q = (Question) { .polkit = p, .message = sd_bus_message_ref(m), .next = p->questions };
+        *q = (Question) { .polkit = p, .message = sd_bus_message_ref(m), .actor = actor, .next = p->questions };
         p->questions = q;
         q->action = strdup(action);
         q->key = key ? strdup(key) : NULL;
@@ -209,18 +214,18 @@ static int ask(Polkit *p, sd_bus_message *m, const char *action, const char *key
         return r < 0 ? r : 0;
 }
 
-int polkit_check(Polkit *p, sd_bus_message *m, const char *action, const char *key, const char *value, bool quiet,
-                 sd_bus_error *error) {
+int polkit_check(Polkit *p, sd_bus_message *m, uid_t actor, const char *action, const char *key, const char *value,
+                 bool quiet, sd_bus_error *error) {
         assert(p);
         assert(m);
 
         Question *q = find_question(p, m);
         if (q)
                 return use_answer(q, action, key, value, error);
-        if (!room_for_question(p, sd_bus_message_get_sender(m)))
+        if (!room_for_question(p, actor, sd_bus_message_get_sender(m)))
                 return sd_bus_error_setf(error, BUS_ERROR_ACCESS_DENIED,
                                          "Access denied: too many questions about %s are open, try again later", action);
-        return ask(p, m, action, key, value, quiet);
+        return ask(p, m, actor, action, key, value, quiet);
 }
 
 void polkit_client_gone(Polkit *p, const char *unique_name) {

@@ -27,9 +27,9 @@ int polkit_new(sd_bus *bus, sd_event *event, Polkit **ret);
 Polkit *polkit_free(Polkit *p);
 
 /* 1: allowed. 0: asked, the message will come again. Negative with error set: denied, or no polkit.
- * key and value (may be NULL) are what rules see as action.lookup(key). quiet never has the user
- * prompted for a password. */
-int polkit_check(Polkit *p, sd_bus_message *m, const char *action, const char *key, const char *value, bool quiet,
-                 sd_bus_error *error);
+ * actor is the sender's uid. key and value (may be NULL) are what rules see as action.lookup(key).
+ * quiet never has the user prompted for a password. */
+int polkit_check(Polkit *p, sd_bus_message *m, uid_t actor, const char *action, const char *key, const char *value,
+                 bool quiet, sd_bus_error *error);
 /* The client left: its questions have nobody to answer to. */
 void polkit_client_gone(Polkit *p, const char *unique_name);

@@ -56,13 +56,6 @@ char **strv_free(char **l) {
         return NULL;
 }
 
-size_t strv_length(char *const *l) {
-        size_t n = 0;
-        while (l && l[n])
-                n++;
-        return n;
-}
-
 const char *bus_path_put(char buf[static CUBE_BUS_PATH_MAX], const char *prefix, const char *id) {
         snprintf(buf, CUBE_BUS_PATH_MAX, "%s/%s", prefix, id);
         return buf;

@@ -22,7 +22,6 @@ static inline void strv_freep(char ***l) {
         strv_free(*l);
 }
 #define _cleanup_strv_ _cleanup_(strv_freep)
-size_t strv_length(char *const *l);
 
 /* prefix/id into buf; the id of a path below prefix, or NULL. */
 const char *bus_path_put(char buf[static CUBE_BUS_PATH_MAX], const char *prefix, const char *id);

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients that mean harm, or are just broken: nothing that one does may be felt by another."""
 
-import os
-import signal
 import subprocess
 import sys
 
 import dbus
 import pytest
 
-from cubetest import (ERROR, MANAGER, NAME, ROOT, as_user, bus, created, ctl, ctl_ok, cubed_pid, manager, options, prop,
-                      run, sandbox, sandbox_ids, wait_for)
+from cubetest import ERROR, as_user, ctl, manager, manager_prop, options, prop, run, sandbox, sandbox_ids
 
 # Sends calls and never reads an answer. argv: sandbox id, how many, method, its string argument or nothing.
 DEAF = """
@@ -57,12 +54,15 @@ def test_a_client_that_leaves_descriptors_unread_stops_nobody(alice):
 def test_labels_have_a_size(alice):
     """What a restarted cubed can't read again would leave a VMM that belongs to nobody."""
     before = set(sandbox_ids())
+    manager().ResetLoopMax()
     for labels in ({"a": "x" * 200_000}, {f"key-{i}": "\x01" * 10_000 for i in range(60)},
-                   {f"key-{i}": "v" for i in range(1000)}):
+                   {f"key-{i}": "v" for i in range(1000)}, {str(i): "" for i in range(1_000_000)}):
         with pytest.raises(dbus.DBusException) as e:
             manager().CreateSandbox("template:", options({"labels": dbus.Dictionary(labels, signature="ss")}), timeout=60)
         assert e.value.get_dbus_name() == ERROR + "InvalidArgument"
     assert set(sandbox_ids()) == before
+    print(manager_prop("LoopMaxUSec"))
+    assert manager_prop("LoopMaxUSec") < 100_000
 
 
 @pytest.mark.parametrize("timeout", [(1 << 64) - 2, 1 << 63])
@@ -75,3 +75,14 @@ def test_a_timeout_of_ages_is_one(template, timeout):
         assert prop(sandbox_id, "Deadline") > 1 << 62
     finally:
         ctl("kill", sandbox_id)
+
+
+def test_many_arguments_are_refused_at_once(shared):
+    manager().ResetLoopMax()
+    many = dbus.Array(["x"] * 1_000_000, signature="s")
+    for argv, call in ((many, {}), (["true"], {"env": many})):
+        with pytest.raises(dbus.DBusException) as e:
+            sandbox(shared).Exec(argv, options(call), timeout=60)
+        assert e.value.get_dbus_name() == ERROR + "InvalidArgument"
+    assert manager_prop("LoopMaxUSec") < 100_000
+    assert ctl("exec", shared, "--", *["true"] * 1000).returncode == 0

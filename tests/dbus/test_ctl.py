@@ -220,7 +220,8 @@ def test_terminal(terminal):
     t.expect(r'/dev/pts/\d+')
     t.expect('30 100')
     t.resize(40, 120)
-    t.send('stty size\n')
+    # the new size takes another way than what is typed
+    t.send('until [ "$(stty size)" = "40 12""0" ]; do sleep 0.1; done; stty size\n')
     t.expect('40 120')
     # a raw terminal: Ctrl-C is a byte that the guest's line discipline makes a signal of
     t.send('sleep 100\n')
