@@ -8,6 +8,8 @@
 #include "base/packet-client.h"
 
 #define PACKETS_PER_ROUND 16U
+/* A round ends with the packet that gets over this: what others sent is waiting too. */
+#define BYTES_PER_ROUND (32U * 1024U)
 
 typedef struct Pending {
         uint32_t seq;
@@ -49,6 +51,9 @@ static uint64_t now_monotonic(void) {
 
 static void queued_free(Queued *q) {
         close_many(q->fds, q->n_fds);
+        /* It may have held an environment. */
+        if (q->data)
+                explicit_bzero(q->data, q->size);
         free(q->data);
         free(q);
 }
@@ -266,15 +271,16 @@ static int dispatch(PacketClient *c, const uint8_t *packet, size_t size, int *fd
 
 static int receive(PacketClient *c) {
         int fds[PACKET_FDS_LIMIT], r = 0;
-        size_t n_fds = 0;
+        size_t n_fds = 0, bytes = 0;
 
         unsigned max = c->protocol->per_round > 0 ? c->protocol->per_round : PACKETS_PER_ROUND;
-        for (unsigned i = 0; i < max && !c->dead; i++) {
+        for (unsigned i = 0; i < max && bytes < BYTES_PER_ROUND && !c->dead; i++) {
                 ssize_t n = recv_packet(c->fd, receive_buffer, sizeof(receive_buffer), fds, ELEMENTSOF(fds), &n_fds);
                 if (n == -EAGAIN)
                         return 0;
                 if (n <= 0)
                         return n < 0 ? (int) n : -ECONNRESET;
+                bytes += (size_t) n;
                 r = dispatch(c, receive_buffer, (size_t) n, fds, n_fds);
                 close_many(fds, n_fds);
                 if (r < 0)

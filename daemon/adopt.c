@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -157,8 +158,13 @@ static void adopt_one(Manager *m, const char *id, const char *dir) {
         int r = sandbox_load(m, id, &s);
         if (r < 0) {
                 /* Without a state there was no process yet, or it died at its gate with cubed. */
-                if (r != -ENOENT)
-                        log_warning_errno(r, "The state of sandbox %s can't be read, removing what is left: %m", id);
+                if (r != -ENOENT) {
+                        char scope[NAME_MAX + sizeof("cube-.scope")];
+
+                        log_warning_errno(r, "The state of sandbox %s can't be read, ending what is left of it: %m", id);
+                        (void) snprintf(scope, sizeof(scope), "cube-%s.scope", id);
+                        (void) units_kill(m->priv->units, scope);
+                }
                 sandbox_remove_files(dir);
                 return;
         }
@@ -203,56 +209,4 @@ int manager_adopt_sandboxes(Manager *m) {
         }
         closedir(d);
         return 0;
-}
-
-typedef struct Question {
-        Manager *manager;
-        char *name;
-} Question;
-
-static void question_free(void *userdata) {
-        Question *q = userdata;
-
-        free(q->name);
-        free(q);
-}
-
-static int on_has_owner(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
-        Question *q = userdata;
-        int has = 1;
-
-        if (sd_bus_message_is_method_error(reply, NULL) || sd_bus_message_read(reply, "b", &has) < 0)
-                return 0;
-        if (!has)
-                manager_client_gone(q->manager, q->name);
-        return 0;
-}
-
-static int ask(Manager *m, const char *name) {
-        sd_bus_slot *slot;
-
-        Question *q = new0(Question, 1);
-        if (!q)
-                return -ENOMEM;
-        q->manager = m;
-        q->name = strdup(name);
-        int r = q->name ? sd_bus_call_method_async(m->bus, &slot, "org.freedesktop.DBus", "/org/freedesktop/DBus",
-                                                   "org.freedesktop.DBus", "NameHasOwner", on_has_owner, q, "s", name)
-                        : -ENOMEM;
-        if (r < 0) {
-                question_free(q);
-                return r;
-        }
-        (void) sd_bus_slot_set_destroy_callback(slot, question_free);
-        (void) sd_bus_slot_set_floating(slot, 1);
-        sd_bus_slot_unref(slot);
-        return 0;
-}
-
-void manager_check_bound_clients(Manager *m) {
-        for (size_t i = 0; i < m->n_sandboxes; i++) {
-                const char *client = m->sandboxes[i]->bound_client;
-                if (client && ask(m, client) < 0)
-                        log_warning("Sandbox %s: failed to ask whether its client is still there", m->sandboxes[i]->id);
-        }
 }

@@ -11,5 +11,3 @@
 
 /* Before the API is there: nobody has to be told but the journal. */
 int manager_adopt_sandboxes(Manager *m);
-/* Asks the bus whether the clients that sandboxes are bound to still are; ends those whose aren't. */
-void manager_check_bound_clients(Manager *m);

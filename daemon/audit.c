@@ -335,7 +335,7 @@ void audit_device(Audit *a, const Sandbox *s, const char *device, const char *me
         begin_sandbox(&b, AUDIT_ID_DEVICE, "device-error", LOG_WARNING, s);
         add(&b, "CUBE_DEVICE", "%s", strempty(d));
         add(&b, "CUBE_REASON", "%s", strempty(t));
-        add(&b, "MESSAGE", "Sandbox %s: device %s stopped: %s", s->id, strempty(d), strempty(t));
+        add(&b, "MESSAGE", "Sandbox %s: device %s: %s", s->id, strempty(d), strempty(t));
         audit_submit(a, &b);
 }
 

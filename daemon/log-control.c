@@ -40,7 +40,7 @@ static int property_get_identifier(sd_bus *bus, const char *path, const char *in
         return sd_bus_message_append(reply, "s", "cubed");
 }
 
-/* Who may set it the bus policy says: root. */
+/* Properties without SD_BUS_VTABLE_UNPRIVILEGED: sd-bus lets only root set them. */
 static const sd_bus_vtable vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", property_get_level, property_set_level, 0, 0),

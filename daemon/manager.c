@@ -424,7 +424,6 @@ int manager_startup(Manager *m) {
         r = manager_adopt_sandboxes(m);
         if (r < 0)
                 log_warning_errno(r, "Failed to look for the sandboxes of an earlier cubed: %m");
-        manager_check_bound_clients(m);
         remove_left_disks(m);
         r = manager_start_probe(m);
         if (r < 0)

@@ -29,8 +29,10 @@
 /* PID 1 waits for the VMM, which waits for the guest, and then still has to end. */
 #define SCOPE_STOP_GRACE_USEC (5 * USEC_PER_SEC)
 #define HELLO_TIMEOUT_USEC (30 * USEC_PER_SEC)
-#define END_GRACE_USEC (2 * USEC_PER_SEC)
+/* To give back a guest's memory takes its time as well. */
+#define END_GRACE_USEC (5 * USEC_PER_SEC)
 #define ENTROPY_BYTES 64U
+#define DEVICE_ERRORS_MAX 16U
 #define JOURNAL_STDOUT "/run/systemd/journal/stdout"
 
 static const char *const step_text[_STEP_MAX_SANDBOX] = {
@@ -227,6 +229,10 @@ static void on_agent_lost(VmmClient *c, void *userdata) {
 static void on_device(VmmClient *c, const char *device, const char *message, void *userdata) {
         Sandbox *s = userdata;
 
+        /* The VMM limits what a guest can make it say; one that was taken over limits nothing. */
+        if (s->priv->n_device_errors >= DEVICE_ERRORS_MAX)
+                return;
+        s->priv->n_device_errors++;
         audit_device(s->manager->audit, s, device, message);
 }
 
@@ -242,6 +248,10 @@ static int on_lost_timer(sd_event_source *source, uint64_t usec, void *userdata)
 static void expect_end(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
+        /* Once: saying it again and again must not put it off. */
+        if (p->end_expected || p->exited)
+                return;
+        p->end_expected = true;
         p->stop_timer = sd_event_source_disable_unref(p->stop_timer);
         (void) sd_event_add_time_relative(s->manager->event, &p->stop_timer, CLOCK_MONOTONIC, END_GRACE_USEC, 0,
                                           on_lost_timer, s);
@@ -266,8 +276,7 @@ static void on_vmm_gone(VmmClient *c, int error, void *userdata) {
                 sandbox_end(s, VMM_EXIT_VMM_ERROR);
                 return;
         }
-        if (!p->exited)
-                expect_end(s);
+        expect_end(s);
 }
 
 static const VmmEvents vmm_events = {

@@ -35,6 +35,8 @@ struct SandboxPrivate {
         char *dir;                 /* RuntimeDirectory/sandbox/<id> */
         SandboxStep step;
         bool agent_ready, agent_lost;
+        bool end_expected;         /* stop_timer waits for the process to go */
+        unsigned n_device_errors;
         bool was_running;
 
         /* Until they are handed over. */

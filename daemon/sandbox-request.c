@@ -16,13 +16,22 @@
 #define AGENT_TIMEOUT_USEC (120 * USEC_PER_SEC)
 
 int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *message) {
+        /* The same errors come from a sandbox that goes on, when only its agent or a stream is gone. */
+        if ((r == -ECONNRESET || r == -ENOTCONN) && s->exit_reason == VMM_EXIT_NONE)
+                return sd_bus_error_setf(error, BUS_ERROR_GUEST_FAILED, "A request to sandbox %s failed: %s", s->id,
+                                         isempty(message) ? strerror(-r) : message);
         if (r == -ECONNRESET || r == -ENOTCONN)
                 return sd_bus_error_setf(error, BUS_ERROR_GUEST_FAILED, "Sandbox %s ended (%s) before it answered", s->id,
                                          vmm_exit_reason_to_string(s->exit_reason));
+        /* The VMM is going down already, by a signal. */
+        if (r == -EPROTO)
+                return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is not running any more: %s", s->id,
+                                         strempty(message));
         if (r == -ETIMEDOUT)
                 return sd_bus_error_setf(error, BUS_ERROR_GUEST_TIMEOUT, "The guest of sandbox %s did not answer in time: %s",
                                          s->id, strempty(message));
-        if (r == -EBUSY)
+        /* A guest can be the one who says it, of a mount point for one: then there are words of its own. */
+        if (r == -EBUSY && !message)
                 return sd_bus_error_setf(error, BUS_ERROR_BUSY, "Sandbox %s has too many requests under way", s->id);
         if (r == -EBADMSG || r == -EMSGSIZE)
                 return sd_bus_error_setf(error, BUS_ERROR_GUEST_FAILED, "The answer of sandbox %s can't be used: %s", s->id,

@@ -204,7 +204,8 @@ static int on_stop_timer(sd_event_source *source, uint64_t usec, void *userdata)
 static void on_stop_reply(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
         Sandbox *s = userdata;
 
-        if (error >= 0 || error == -ECONNRESET)
+        /* EPROTO: somebody else has asked it before us, by a signal. */
+        if (error >= 0 || error == -ECONNRESET || error == -EPROTO)
                 return;
         log_warning("Sandbox %s: its VMM can't stop it (%s), killing it", s->id, message);
         sandbox_end(s, VMM_EXIT_KILLED);
@@ -221,6 +222,8 @@ static int sandbox_ask_to_stop(Sandbox *s) {
         int r = vmm_client_call(p->vmm, VMM_OP_STOP, &w, NULL, 0, usec_add(timeout, STOP_GRACE_USEC), on_stop_reply, s);
         if (r < 0)
                 return r;
+        p->stop_timer = sd_event_source_disable_unref(p->stop_timer);
+        p->end_expected = false;
         return sd_event_add_time(s->manager->event, &p->stop_timer, CLOCK_MONOTONIC,
                                  usec_add(clock_usec(CLOCK_MONOTONIC), usec_add(timeout, STOP_GRACE_USEC)), 0,
                                  on_stop_timer, s);

@@ -373,9 +373,13 @@ int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t cpu_quota_usec, ScopeD
         return 0;
 }
 
+int units_kill(Units *u, const char *name) {
+        return sd_bus_call_method_async(u->bus, NULL, PID1_NAME, PID1_PATH, PID1_MANAGER, "KillUnit", NULL, NULL, "ssi",
+                                        name, "all", SIGKILL);
+}
+
 int scope_kill(Scope *s) {
-        return sd_bus_call_method_async(s->units->bus, NULL, PID1_NAME, PID1_PATH, PID1_MANAGER, "KillUnit", NULL,
-                                        NULL, "ssi", s->name, "all", SIGKILL);
+        return units_kill(s->units, s->name);
 }
 
 static void result_finish(Scope *s, const char *result) {

@@ -53,6 +53,8 @@ const char *scope_name(const Scope *s);
 int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t cpu_quota_usec, ScopeDone done, void *userdata);
 /* SIGKILL to everything in it. */
 int scope_kill(Scope *s);
+/* The same for one that nobody has taken over. */
+int units_kill(Units *u, const char *name);
 /* Once its processes are gone: "success", "oom-kill", "timeout", ...; "" when PID 1 won't say. */
 typedef void (*ScopeResult)(Scope *s, const char *result, void *userdata);
 int scope_get_result(Scope *s, ScopeResult done, void *userdata);

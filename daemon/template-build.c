@@ -621,10 +621,6 @@ TemplateBuild *template_build_free(TemplateBuild *b) {
         return NULL;
 }
 
-const char *template_build_id(const TemplateBuild *b) {
-        return b->template->id;
-}
-
 int template_default_kernel(const char *boot_dir, char **ret_path) {
         _cleanup_free_ char *best = NULL;
         bool best_cloud = false;

@@ -82,8 +82,5 @@ void template_build_cancel(TemplateBuild *b);
 TemplateBuild *template_build_free(TemplateBuild *b);
 DEFINE_CLEANUP(TemplateBuild *, template_build_free);
 
-/* The id that the template will have. */
-const char *template_build_id(const TemplateBuild *b);
-
 /* The newest kernel in boot_dir: vmlinuz-*-cloud-amd64, else vmlinuz-*. -ENOENT. */
 int template_default_kernel(const char *boot_dir, char **ret_path);

@@ -22,6 +22,9 @@ typedef enum TemplateFile {
                 [TEMPLATE_FILE_DISK] = "disk.img",              \
         }
 
+/* A SHA-256 in hexadecimal digits, with its NUL. */
+#define SHA256_HEX_SIZE 65U
+
 /* The key of a file's hash in template.json; see image/hash-file.h for what a disk's is. */
 #define TEMPLATE_HASH_KEY(file) ((file) == TEMPLATE_FILE_DISK ? "blocks_sha256" : "sha256")
 

@@ -5,7 +5,6 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
-#include "daemon/image/sha256.h"
 #include "daemon/json-strict.h"
 #include "daemon/template.h"
 
@@ -82,6 +81,10 @@ static int get_copy(json_object *o, const char *key, size_t max, char **ret) {
         return *ret ? 0 : -ENOMEM;
 }
 
+static bool sha256_hex_valid(const char *s) {
+        return strlen(s) == SHA256_HEX_SIZE - 1 && strspn(s, "0123456789abcdef") == SHA256_HEX_SIZE - 1;
+}
+
 static int parse_file(json_object *files, TemplateFile file, Template *t) {
         const char *const keys[] = { "bytes", TEMPLATE_HASH_KEY(file), NULL };
         const char *sum;
@@ -94,7 +97,7 @@ static int parse_file(json_object *files, TemplateFile file, Template *t) {
         if (r >= 0)
                 r = json_get_u64(o, "bytes", 1, TEMPLATE_DISK_MAX, &t->file_bytes[file]);
         if (r >= 0)
-                r = json_get_string(o, TEMPLATE_HASH_KEY(file), 64, &sum);
+                r = json_get_string(o, TEMPLATE_HASH_KEY(file), SHA256_HEX_SIZE - 1, &sum);
         if (r >= 0 && !sha256_hex_valid(sum))
                 r = -EBADMSG;
         if (r >= 0)

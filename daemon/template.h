@@ -43,7 +43,7 @@ struct Template {
         uint32_t cpus;
         uint64_t disk_bytes;
         uint64_t file_bytes[_TEMPLATE_FILE_MAX];
-        char file_sha256[_TEMPLATE_FILE_MAX][65]; /* of disk.img: see image/hash-file.h */
+        char file_sha256[_TEMPLATE_FILE_MAX][SHA256_HEX_SIZE]; /* of disk.img: see image/hash-file.h */
 
         unsigned n_users;
         TemplateStore *store;

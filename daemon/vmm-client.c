@@ -8,6 +8,7 @@
 
 #define VMM_PENDING_MAX 256U
 #define VMM_QUEUE_MAX (2U * 1024U * 1024U)
+#define AGENT_LOST_GRACE_USEC USEC_PER_SEC
 
 typedef struct Call {
         VmmClient *client;
@@ -110,6 +111,17 @@ VmmClient *vmm_client_free(VmmClient *c) {
         c->event = sd_event_unref(c->event);
         client_leave(c);
         return NULL;
+}
+
+/* What was asked on a control stream that broke is answered by nobody. If the guest is ending, the end
+ * of its VMM comes in this time and tells more. */
+static void hurry_agent_calls(VmmClient *c) {
+        uint64_t now = 0;
+
+        (void) sd_event_now(c->event, CLOCK_MONOTONIC, &now);
+        for (AgentCall *a = c->agent_calls; a; a = a->next)
+                if (!a->stream)
+                        a->deadline_usec = MIN(a->deadline_usec, now + AGENT_LOST_GRACE_USEC);
 }
 
 static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
@@ -238,6 +250,8 @@ void tlv_put_frame(TlvWriter *w, AgentFrameType type, uint32_t id, const TlvWrit
         if (h.len > 0)
                 memcpy(frame + FRAME_HEADER_SIZE, body->data, h.len);
         tlv_put(w, VMM_TAG_FRAME, frame, size);
+        /* It may hold an environment. */
+        explicit_bzero(frame, size);
 }
 
 int frame_split(const uint8_t *data, size_t size, FrameHeader *ret_header, const uint8_t **ret_body) {
@@ -352,6 +366,7 @@ static void on_event(uint16_t op, const PacketBody *body, void *userdata) {
                 break;
         case VMM_EVENT_AGENT_LOST:
                 c->events->agent_lost(c, c->userdata);
+                hurry_agent_calls(c);
                 break;
         case VMM_EVENT_DEVICE:
                 get_text(body, VMM_TAG_DEVICE, device);
@@ -443,6 +458,8 @@ static int agent_send(VmmClient *c, AgentCall *a, VmmOp op, AgentFrameType type,
         if (r >= 0)
                 r = vmm_client_call(c, op, &w, &fd, fd >= 0 ? 1 : 0, UINT64_MAX, a->stream ? on_stream : on_queued,
                                     (void *) (uintptr_t) a->id);
+        if (w.data)
+                explicit_bzero(w.data, w.size);
         if (r < 0) {
                 agent_unlink(a);
                 free(a);

@@ -1,17 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 #include <fcntl.h>
+#include <nettle/sha2.h>
 #include <sys/stat.h>
 
+#include "base/macros.h"
 #include "daemon/image/hash-file.h"
 
 #define CHUNK 65536U
 #define BLOCK 4096U
 
+static void finish_hex(struct sha256_ctx *s, char ret[static SHA256_HEX_SIZE]) {
+        static const char digits[] = "0123456789abcdef";
+        uint8_t sum[SHA256_DIGEST_SIZE];
+
+        static_assert(SHA256_HEX_SIZE == 2 * SHA256_DIGEST_SIZE + 1, "two digits for each byte");
+        sha256_digest(s, sizeof(sum), sum);
+        for (size_t i = 0; i < sizeof(sum); i++) {
+                ret[2 * i] = digits[sum[i] >> 4];
+                ret[2 * i + 1] = digits[sum[i] & 15];
+        }
+        ret[2 * sizeof(sum)] = 0;
+}
+
 int hash_file(int fd, char ret[static SHA256_HEX_SIZE]) {
         uint8_t buffer[CHUNK];
         uint64_t offset = 0;
-        Sha256 s;
+        struct sha256_ctx s;
 
         sha256_init(&s);
         for (;;) {
@@ -22,10 +37,10 @@ int hash_file(int fd, char ret[static SHA256_HEX_SIZE]) {
                         return -errno;
                 if (n == 0)
                         break;
-                sha256_add(&s, buffer, (size_t) n);
+                sha256_update(&s, (size_t) n, buffer);
                 offset += (uint64_t) n;
         }
-        sha256_finish_hex(&s, ret);
+        finish_hex(&s, ret);
         return 0;
 }
 
@@ -33,7 +48,7 @@ static bool all_zero(const uint8_t *p, size_t n) {
         return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
 }
 
-static int add_blocks(Sha256 *s, int fd, uint64_t offset, uint64_t end) {
+static int add_blocks(struct sha256_ctx *s, int fd, uint64_t offset, uint64_t end) {
         while (offset < end) {
                 uint8_t block[BLOCK];
                 uint64_t number = htole64(offset / BLOCK);
@@ -46,8 +61,8 @@ static int add_blocks(Sha256 *s, int fd, uint64_t offset, uint64_t end) {
                 if (n == 0)
                         return -ESTALE;
                 if (!all_zero(block, (size_t) n)) {
-                        sha256_add(s, &number, sizeof(number));
-                        sha256_add(s, block, (size_t) n);
+                        sha256_update(s, sizeof(number), (const uint8_t *) &number);
+                        sha256_update(s, (size_t) n, block);
                 }
                 offset += BLOCK;
         }
@@ -57,7 +72,7 @@ static int add_blocks(Sha256 *s, int fd, uint64_t offset, uint64_t end) {
 int hash_sparse_file(int fd, char ret[static SHA256_HEX_SIZE]) {
         uint64_t done = 0;
         struct stat st;
-        Sha256 s;
+        struct sha256_ctx s;
 
         if (fstat(fd, &st) < 0)
                 return -errno;
@@ -81,6 +96,6 @@ int hash_sparse_file(int fd, char ret[static SHA256_HEX_SIZE]) {
                         return r;
                 done = ALIGN_UP((uint64_t) hole, BLOCK);
         }
-        sha256_finish_hex(&s, ret);
+        finish_hex(&s, ret);
         return 0;
 }

@@ -3,7 +3,7 @@
 
 /* Hashes of a template's files. */
 
-#include "daemon/image/sha256.h"
+#include "daemon/template-files.h"
 
 /* What sha256sum prints. */
 int hash_file(int fd, char ret[static SHA256_HEX_SIZE]);

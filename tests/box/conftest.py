@@ -49,7 +49,9 @@ def template(host, tmp_path_factory):
 @pytest.fixture
 def clean(template):
     """Nothing may be left of what the test made. A first sandbox has given this cubed what it keeps: its clocks."""
-    cubetest.ctl_ok("kill", cubetest.ctl_ok("create").strip())
+    first = cubetest.ctl_ok("create").strip()
+    cubetest.ctl_ok("kill", first)
+    cubetest.wait_for("its scope to be gone", lambda: f"cube-{first}.scope" not in cubetest.leftovers()["scopes"])
     before = cubetest.leftovers()
     yield
     cubetest.nothing_left_since(before)

@@ -13,11 +13,18 @@ from cubetest import ERROR, MANAGER, NAME, ROOT, SANDBOX, bus, created, ctl, ctl
 HERE = os.path.dirname(os.path.abspath(__file__))
 CALLS = {
     "Exec": (["true"], options({})),
+    "ExecPty": (["true"], options({})),
+    "SignalProcess": (dbus.UInt32(1), dbus.Int32(15), False),
+    "ResizeProcess": (dbus.UInt32(1), dbus.UInt32(24), dbus.UInt32(80)),
     "WaitProcess": (dbus.UInt32(1),),
     "ListProcesses": (),
     "CopyTo": ("/file", options({})),
     "CopyFrom": ("/file", options({})),
     "StatFile": ("/file", True),
+    "ListDirectory": ("/",),
+    "RemoveFile": ("/file", False),
+    "RenameFile": ("/file", "/other"),
+    "MakeDirectory": ("/directory", options({})),
     "Connect": (dbus.UInt16(1),),
     "OpenConsole": (),
     "SetTimeout": (dbus.UInt64(3600_000_000),),

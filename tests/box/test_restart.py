@@ -68,6 +68,17 @@ def test_a_lifetime_that_ended_while_cubed_was_away_is_kept(clean_again):
     wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
 
 
+def test_a_state_that_can_not_be_read_leaves_no_vmm(clean_again):
+    """Not on its own, with a uid that the next sandbox may get."""
+    bad = {ctl_ok("create", "--timeout", "1h").strip(): state for state in ("", "{}", "\0" * 200, "x" * 1_000_000)}
+    run("systemctl", "stop", "cubed.service", check=True)
+    for sandbox_id, state in bad.items():
+        with open(f"/run/cubed/sandbox/{sandbox_id}/state.json", "w", encoding="ascii") as f:
+            f.write(state)
+    run("systemctl", "start", "cubed.service", check=True)
+    assert not set(bad) & set(sandbox_ids())
+
+
 def test_a_second_cubed_says_so_and_harms_nothing():
     result = run("/usr/lib/cubed/cubed", timeout=20)
     assert result.returncode == 1

@@ -27,7 +27,3 @@ int vm_signal_msi(Vm *vm, uint64_t address, uint32_t data) {
 int vm_add_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd) {
         return 0;
 }
-
-int vm_remove_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd) {
-        return 0;
-}

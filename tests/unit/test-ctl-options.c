@@ -9,8 +9,12 @@ static int create(CreateOptions *o, int c, const char *argument) {
         return create_option(o, c);
 }
 
+/* What the argument was changed to is left in taken. */
+static char taken[256];
 static int exec(ExecOptions *o, int c, const char *argument) {
-        optarg = (char *) argument;
+        if (argument)
+                (void) snprintf(taken, sizeof(taken), "%s", argument);
+        optarg = argument ? taken : NULL;
         return exec_option(o, c);
 }
 
@@ -63,6 +67,17 @@ TEST(environment) {
         assert_true(exec(&o, 'e', "=x") < 0);
         assert_true(exec(&o, 'e', "A-B=x") < 0);
         assert_true(streq(o.env[0], "A=1") && streq(o.env[1], "A=") && streq(o.env[2], "CTL_TEST_VARIABLE=here"));
+        exec_options_done(&o);
+}
+
+TEST(values_of_the_environment_leave_the_process_title) {
+        ExecOptions o = {};
+
+        assert_eq(exec(&o, 'e', "TOKEN=se=cret"), 1);
+        assert_streq(taken, "TOKEN=*******");
+        assert_true(exec(&o, 'e', "1A=secret") < 0);
+        assert_streq(taken, "1A=******");
+        assert_streq(o.env[0], "TOKEN=se=cret");
         exec_options_done(&o);
 }
 

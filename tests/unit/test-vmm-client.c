@@ -310,6 +310,21 @@ TEST(events_are_told_and_their_texts_escaped) {
         assert_eq(seen.reason, VMM_EXIT_NONE);
 }
 
+TEST(a_lost_agent_is_not_waited_for) {
+        FrameHeader f;
+        Answer a = {};
+
+        setup();
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &a));
+        (void) receive(&f, NULL);
+        send_message(VMM_EVENT_AGENT_LOST, 0, 0, 0, NULL);
+        turn();
+        assert_eq(a.n, 0);
+        assert_true(sd_event_run(event, 5 * USEC_PER_SEC) > 0);
+        assert_eq(a.n, 1);
+        assert_eq(a.error, -ETIMEDOUT);
+}
+
 TEST(nonsense_in_events_is_dropped) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(100);
 
