@@ -42,7 +42,6 @@ struct Devices {
         bool disk_thread_started;
         int disk_stop_fd;
         LoopSource *disk_stop_source;
-        int disk_error;           /* why it ended, if it did by itself */
 };
 
 static uint64_t bar_gpa(Slot slot) {
@@ -147,9 +146,8 @@ static void *disk_thread(void *userdata) {
         int r = seccomp_apply(SECCOMP_DISK);
         if (r >= 0)
                 r = loop_run(d->disk_loop);
-        if (r < 0)
-                on_device_error(d, "disk", "the disk thread ended with an error");
-        d->disk_error = r;
+        if (r < 0 && d->events.on_failure)
+                d->events.on_failure(d->events.userdata, r, "the disks' thread ended");
         return NULL;
 }
 

@@ -13,10 +13,12 @@
 
 typedef struct Devices Devices;
 
-/* What the devices tell the machine. All are called on the loop's thread, but on_panic and
- * on_device_error, which come from any. */
+/* What the devices tell the machine. All are called on the loop's thread, but on_panic, on_failure
+ * and on_device_error, which come from any. */
 typedef struct DeviceEvents {
         void (*on_panic)(void *userdata, uint8_t pvpanic_event);
+        /* The VMM itself can't go on: error is negative. */
+        void (*on_failure)(void *userdata, int error, const char *message);
         /* device stopped (NEEDS_RESET) or its host side failed; message is for the journal, already rate-limited */
         void (*on_device_error)(void *userdata, const char *device, const char *message);
         /* The control stream: its guest end connected, a whole frame came, it is gone. */

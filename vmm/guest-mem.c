@@ -98,6 +98,7 @@ int guest_mem_read(const GuestMem *m, uint64_t gpa, void *dst, size_t len) {
         if (!p)
                 return -EFAULT;
         memcpy(dst, p, len);
+        guest_mem_copied();
         return 0;
 }
 

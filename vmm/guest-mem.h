@@ -34,6 +34,12 @@ void guest_mem_done(GuestMem *m);
 /* NULL when [gpa, gpa+len) is not RAM. The bytes may change at any time: copy, then check. */
 void *guest_mem_ptr(const GuestMem *m, uint64_t gpa, uint64_t len);
 
+/* Behind a copy out of guest memory: what was copied is not read a second time, however far the compiler
+ * sees (P2). */
+static inline void guest_mem_copied(void) {
+        __asm__ volatile("" : : : "memory");
+}
+
 /* -EFAULT when the range is not RAM. */
 int guest_mem_read(const GuestMem *m, uint64_t gpa, void *dst, size_t len);
 int guest_mem_write(const GuestMem *m, uint64_t gpa, const void *src, size_t len);

@@ -61,6 +61,10 @@ static void on_panic(void *userdata, uint8_t pvpanic_event) {
         machine_end(userdata, VMM_EXIT_PANIC, pvpanic_event, "the guest's kernel panicked");
 }
 
+static void on_failure(void *userdata, int error, const char *message) {
+        machine_end(userdata, VMM_EXIT_VMM_ERROR, (uint32_t) -error, message);
+}
+
 static void on_device_error(void *userdata, const char *device, const char *message) {
         Machine *m = userdata;
         mailbox_post_notice(&m->mailbox, device, message);
@@ -251,6 +255,7 @@ int machine_stream_open(Machine *m, int fd, const uint8_t *frame, size_t size,
 static int add_devices(Machine *m, ErrorText *e) {
         const DeviceEvents events = {
                 .on_panic = on_panic,
+                .on_failure = on_failure,
                 .on_device_error = on_device_error,
                 .on_control_frame = on_control_frame,
                 .on_control_lost = on_control_lost,

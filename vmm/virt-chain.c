@@ -53,6 +53,7 @@ size_t virt_chain_read(const VirtChain *c, const GuestMem *m, uint64_t offset, v
                 memcpy(p, iov[i].iov_base, iov[i].iov_len);
                 p += iov[i].iov_len;
         }
+        guest_mem_copied();
         return bytes;
 }
 

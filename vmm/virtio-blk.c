@@ -10,7 +10,9 @@
 #define QUEUE_SIZE 128U
 /* With the header's and the status' parts a request fits into the ring without an indirect table. */
 #define SEGMENTS_MAX (QUEUE_SIZE - 2)
-#define REQUEST_BYTES_MAX UINT32_MAX /* what a used length can say */
+/* So that one request is a bounded piece of work for the disk's thread. */
+#define SEGMENT_BYTES_MAX KIB(64)
+#define REQUEST_BYTES_MAX (SEGMENTS_MAX * SEGMENT_BYTES_MAX + SECTOR)
 
 struct VirtioBlk {
         VirtioPci pci;
@@ -188,7 +190,7 @@ static int blk_init(VirtioBlk *b, Vm *vm, uint64_t bar_gpa, const char *name, Vi
                 .name = name,
                 .type = VIRTIO_ID_BLOCK,
                 .class_code = 0x018000, /* mass storage, other */
-                .features = 1ULL << VIRTIO_BLK_F_SEG_MAX | 1ULL << VIRTIO_BLK_F_BLK_SIZE |
+                .features = 1ULL << VIRTIO_BLK_F_SIZE_MAX | 1ULL << VIRTIO_BLK_F_SEG_MAX | 1ULL << VIRTIO_BLK_F_BLK_SIZE |
                             (b->read_only ? 1ULL << VIRTIO_BLK_F_RO : 1ULL << VIRTIO_BLK_F_FLUSH),
                 .n_queues = 1,
                 .queue_size = QUEUE_SIZE,
@@ -197,6 +199,7 @@ static int blk_init(VirtioBlk *b, Vm *vm, uint64_t bar_gpa, const char *name, Vi
         };
         struct virtio_blk_config config = {
                 .capacity = htole64(b->overlay.disk_bytes / SECTOR),
+                .size_max = htole32(SEGMENT_BYTES_MAX),
                 .seg_max = htole32(SEGMENTS_MAX),
                 .blk_size = htole32(SECTOR),
         };

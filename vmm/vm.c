@@ -140,18 +140,9 @@ int vm_signal_msi(Vm *vm, uint64_t address, uint32_t data) {
         return ioctl(vm->fd, KVM_SIGNAL_MSI, &msi) < 0 ? -errno : 0;
 }
 
-static int ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd, uint32_t flags) {
-        struct kvm_ioeventfd io = { .addr = gpa, .len = len, .fd = fd, .flags = flags };
-
-        return ioctl(vm->fd, KVM_IOEVENTFD, &io) < 0 ? -errno : 0;
-}
-
 int vm_add_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd) {
         assert(vm);
-        return ioeventfd(vm, gpa, len, fd, 0);
-}
 
-int vm_remove_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd) {
-        assert(vm);
-        return ioeventfd(vm, gpa, len, fd, KVM_IOEVENTFD_FLAG_DEASSIGN);
+        struct kvm_ioeventfd io = { .addr = gpa, .len = len, .fd = fd };
+        return ioctl(vm->fd, KVM_IOEVENTFD, &io) < 0 ? -errno : 0;
 }

@@ -23,4 +23,3 @@ void vm_done(Vm *vm);
 int vm_signal_msi(Vm *vm, uint64_t address, uint32_t data);
 /* Writes of any length to gpa (len 0: KVM's wildcard) signal fd without leaving the kernel. */
 int vm_add_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd);
-int vm_remove_ioeventfd(Vm *vm, uint64_t gpa, unsigned len, int fd);
