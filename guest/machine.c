@@ -40,11 +40,26 @@ int machine_add_entropy(const void *data, size_t size) {
         return 0;
 }
 
-static int write_file(const char *path, const char *text) {
-        _cleanup_close_ int fd = open(path, O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC|O_NOFOLLOW|O_NONBLOCK|O_NOCTTY, 0644);
+static int write_text(const char *path, int flags, const char *text) {
+        _cleanup_close_ int fd = open(path, O_WRONLY|O_CLOEXEC|O_NOFOLLOW|O_NONBLOCK|O_NOCTTY|flags, 0644);
         if (fd < 0)
                 return -errno;
         return write_full(fd, text, strlen(text));
+}
+
+static int write_file(const char *path, const char *text) {
+        return write_text(path, O_CREAT|O_TRUNC, text);
+}
+
+static int write_existing(const char *path, const char *text) {
+        return write_text(path, 0, text);
+}
+
+void machine_set_memory_pressure(void) {
+        /* The multi-generational LRU (6.1) keeps what was used in the last min_ttl_ms, or calls the
+         * OOM killer. Kernels without it go on as they do. */
+        if (write_existing("/sys/kernel/mm/lru_gen/enabled", "y") >= 0)
+                (void) write_existing("/sys/kernel/mm/lru_gen/min_ttl_ms", "1000");
 }
 
 /* An image's own file is left alone; one that the agent wrote follows the name. */

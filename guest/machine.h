@@ -7,6 +7,9 @@
 
 #define MACHINE_MESSAGE_MAX 160
 
+/* Makes the kernel kill a process that takes all memory, in place of a guest that does nothing any
+ * more but read program text again and again: there is no swap. */
+void machine_set_memory_pressure(void);
 int machine_set_time(uint64_t realtime_nsec);
 /* Mixes it in with full credit and makes the generator reseed from it at once. */
 int machine_add_entropy(const void *data, size_t size);

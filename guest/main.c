@@ -82,6 +82,7 @@ int main(void) {
                 machine_poweroff();
         }
 
+        machine_set_memory_pressure();
         log_info("root mounted, serving the host");
         r = agent_run();
         if (r < 0)
