@@ -26,10 +26,21 @@ int exec_option_env(ExecOptions *o, const char *s) {
         return r < 0 ? r : 1;
 }
 
+/* Everybody can read the arguments of our process, which may run for as long as the guest's program:
+ * what was taken out of them goes. */
+static int take_env_argument(ExecOptions *o, char *s) {
+        int r = exec_option_env(o, s);
+        char *value = strchr(s, '=');
+
+        if (value)
+                memset(value + 1, '*', strlen(value + 1));
+        return r;
+}
+
 int exec_option(ExecOptions *o, int c) {
         switch (c) {
         case 'e':
-                return exec_option_env(o, optarg);
+                return take_env_argument(o, optarg);
         case 'u':
                 o->user = optarg;
                 return 1;

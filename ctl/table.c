@@ -76,12 +76,6 @@ void table_add(Table *t, const char *text) {
                 add_cell(t, text, json_object_new_string(text), false);
 }
 
-void table_add_u64(Table *t, uint64_t v) {
-        char buf[24];
-        snprintf(buf, sizeof(buf), "%llu", (unsigned long long) v);
-        add_cell(t, buf, json_object_new_uint64(v), true);
-}
-
 void table_add_size(Table *t, uint64_t bytes) {
         char buf[FORMAT_SIZE_MAX];
         add_cell(t, format_size(buf, bytes), json_object_new_uint64(bytes), true);

@@ -23,7 +23,6 @@ Table *table_free(Table *t);
 DEFINE_CLEANUP(Table *, table_free);
 
 void table_add(Table *t, const char *text);        /* NULL and "" show as "-" */
-void table_add_u64(Table *t, uint64_t v);
 void table_add_size(Table *t, uint64_t bytes);
 void table_add_age(Table *t, uint64_t realtime_usec);
 void table_add_user(Table *t, uid_t uid);

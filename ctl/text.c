@@ -92,10 +92,6 @@ bool text_stdout_is_terminal(void) {
         return stdout_terminal > 0;
 }
 
-void text_set_terminal(bool on) {
-        stdout_terminal = on;
-}
-
 static bool want_colors(void) {
         const char *e = getenv("SYSTEMD_COLORS"), *term = getenv("TERM");
 

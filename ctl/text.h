@@ -35,8 +35,6 @@ typedef enum TextColor {
 } TextColor;
 const char *text_color(TextColor c);
 bool text_stdout_is_terminal(void);
-/* Once a pager stands between us and the terminal. */
-void text_set_terminal(bool on);
 
 char **text_strv_free(char **l);
 static inline void text_strv_freep(char ***l) {

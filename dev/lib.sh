@@ -33,9 +33,11 @@ install_packages() {
     local apt=(apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0)
     local install=(env DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y --no-install-recommends "${missing[@]}")
     # The lists of a new machine may be absent, and those of an old one stale.
+    "${install[@]}" --simulate >/dev/null 2>&1 || "${apt[@]}" update >&2
     "${install[@]}" >&2 </dev/null && return 0
+    say "trying again with new lists of packages"
     "${apt[@]}" update >&2
-    "${install[@]}" >&2 </dev/null
+    "${install[@]}" >&2 </dev/null || die "these packages are needed: ${missing[*]}"
 }
 
 install_build_packages() {
@@ -64,6 +66,7 @@ configure_build() {
 build() {
     install_build_packages
     configure_build "$build_dir"
+    say "building"
     ninja -C "$build_dir" --quiet >&2
 }
 
@@ -101,6 +104,8 @@ receive_stage() {
     journalctl --quiet --update-catalog
     udevadm control --reload 2>/dev/null || :
     busctl --quiet call org.freedesktop.DBus / org.freedesktop.DBus ReloadConfig
+    # tar holds the directories back while it works: polkit, which looks at once, finds no rules at all then
+    systemctl try-restart polkit.service 2>/dev/null || :
 }
 
 # push_to EXEC... [TREE]: installs our build (or a ready tree) where the command prefix EXEC runs things.

@@ -9,6 +9,9 @@
 
 void agent_start(uint64_t mem_bytes, bool stalled, bool ignore_poweroff);
 
+/* Says once more that it is ready, with another kernel, as often as it is called and there is room. True when it did. */
+bool agent_flood(void);
+
 void put_u32(uint16_t tag, uint32_t v);
 void put_u64(uint16_t tag, uint64_t v);
 void put_bytes(uint16_t tag, const void *data, uint32_t len);

@@ -8,6 +8,7 @@
  *   stall                              the agent connects, and answers nothing
  *   ignore-poweroff                    the agent says yes to it and goes on
  *   disk-check                         compares and writes disks, says so on the serial port, powers off
+ *   flood                              the agent works, and says again and again that it is ready
  *   poll                               looks instead of sleeping */
 
 #include "agent.h"
@@ -93,7 +94,7 @@ static void misbehave(const char *cmdline) {
 
 void payload_main(const StartInfo *info) {
         const char *cmdline = (const char *) info->cmdline;
-        bool poll = has_word(cmdline, "poll");
+        bool poll = has_word(cmdline, "poll"), flood = has_word(cmdline, "flood");
 
         put_string("payload: up\n");
         interrupts_init();
@@ -110,6 +111,8 @@ void payload_main(const StartInfo *info) {
                 for (unsigned i = 0; i < PACKETS_PER_ROUND && vsock_poll(); i++)
                         moved = true;
                 moved |= processes_run();
+                if (flood)
+                        moved |= agent_flood();
                 if (moved)
                         continue;
                 if (poll)

@@ -4,6 +4,8 @@
 import subprocess
 import time
 
+import pytest
+
 from cubetest import created, ctl, ctl_ok, events, run, sandbox_ids, wait_for
 
 
@@ -11,21 +13,28 @@ def scope_number(sandbox_id, name):
     return int(run("systemctl", "show", "-P", name, f"cube-{sandbox_id}.scope", check=True).stdout)
 
 
-def test_a_guest_that_takes_too_much_meets_its_own_oom_killer_first():
-    with created("--memory", "256M") as sandbox_id:
-        hog = "b = bytearray(400 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1"
-        result = ctl("exec", sandbox_id, "--", "python3", "-c", hog)
-        assert result.returncode in (1, 128 + 9), result.stderr
+def memory_events(sandbox_id):
+    with open(f"/sys/fs/cgroup/cube.slice/cube-{sandbox_id}.scope/memory.events", encoding="ascii") as f:
+        return {name: int(number) for name, number in map(str.split, f)}
+
+
+@pytest.mark.parametrize("memory, ram", [("256M", 256 << 20), ("2G", 2 << 30)])
+def test_a_guest_that_takes_too_much_meets_its_own_oom_killer_first(memory, ram):
+    """It touches all of its memory, and what the VMM needs besides still fits below the scope's MemoryMax."""
+    with created("--memory", memory) as sandbox_id:
+        result = ctl("exec", sandbox_id, "--", "python3", "-c", "taken = []\nwhile True: taken.append(b'x' * (1 << 20))")
+        assert result.returncode == 128 + 9, result.stderr
         assert ctl_ok("exec", sandbox_id, "--", "echo", "alive") == "alive\n"
-        # All guest memory has been touched by now: the overhead fits below MemoryMax.
-        assert scope_number(sandbox_id, "MemoryCurrent") <= scope_number(sandbox_id, "MemoryMax")
+        kinds = memory_events(sandbox_id)
+        assert (kinds["max"], kinds["oom_kill"]) == (0, 0)
+        assert scope_number(sandbox_id, "MemoryCurrent") > ram * 0.9, "all of it was touched"
 
 
 def test_memory_max_is_the_wall_behind_it():
     """The scope's limit, lowered under a running guest, ends that sandbox and nothing else."""
     with created("--memory", "256M") as neighbour, created("--memory", "256M") as sandbox_id:
         run("systemctl", "set-property", "--runtime", f"cube-{sandbox_id}.scope", "MemoryMax=160M", check=True)
-        subprocess.run(["cubectl", "exec", sandbox_id, "--", "python3", "-c", "bytearray(180 << 20)"],
+        subprocess.run(["cubectl", "exec", sandbox_id, "--", "python3", "-c", "taken = []\nwhile True: taken.append(b'x' * (1 << 20))"],
                        timeout=120, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
         assert b"oom-kill" in ctl("show", sandbox_id).stdout
