@@ -32,7 +32,7 @@ static int apply_memory(Sandbox *s, uint64_t mem, const Template *t, sd_bus_erro
         uint64_t host = s->manager->priv->host_mem_bytes, floor = MAX(template_floor(t), MEM_MIN);
 
         if (mem == 0)
-                mem = t->mem_bytes > 0 ? t->mem_bytes : MAX(c->default_mem_bytes, floor);
+                mem = t->mem_bytes;
         if (mem > UINT64_MAX - MEM_STEP)
                 mem = UINT64_MAX - MEM_STEP;
         mem = ALIGN_UP(mem, MEM_STEP);
@@ -59,7 +59,7 @@ static int apply_memory(Sandbox *s, uint64_t mem, const Template *t, sd_bus_erro
 }
 
 static int apply_cpus(Sandbox *s, const SandboxSpec *spec, const Template *t, sd_bus_error *error) {
-        s->cpus = spec->cpus > 0 ? spec->cpus : t->cpus > 0 ? t->cpus : s->manager->config.default_cpus;
+        s->cpus = spec->cpus > 0 ? spec->cpus : t->cpus;
         if (s->cpus > TEMPLATE_CPUS_MAX)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "%u CPUs are too many: a sandbox has 1 to %u",
                                          s->cpus, TEMPLATE_CPUS_MAX);
@@ -74,7 +74,7 @@ static int apply_disk(Sandbox *s, uint64_t disk, const Template *t, sd_bus_error
         char a[FORMAT_SIZE_MAX], b[FORMAT_SIZE_MAX];
 
         if (disk == 0)
-                disk = MAX(t->disk_bytes, t->disk_bytes > 0 ? 0 : s->manager->config.default_disk_bytes);
+                disk = t->disk_bytes;
         if (disk > TEMPLATE_DISK_MAX)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "A disk of %s is more than can be (%s)",
                                          format_size(a, disk), format_size(b, TEMPLATE_DISK_MAX));

@@ -96,8 +96,8 @@ def test_slow_reader_holds_the_writer_back(host, guest):
 
 
 def test_closed_stdout_is_a_broken_pipe(host, guest):
-    p = host.run('sh', '-c', f'{CUBECTL} exec {guest} -- yes | head -n1; echo ${{PIPESTATUS}}', timeout=20)
-    assert p.stdout.startswith('y\n')
+    p = host.run('bash', '-c', '"$0" exec "$1" -- yes | head -n1; echo ${PIPESTATUS[0]}', CUBECTL, guest, timeout=20)
+    assert p.stdout == f'y\n{128 + signal.SIGPIPE}\n'
 
 
 def test_output_left_open_by_a_child(host, guest):

@@ -21,6 +21,7 @@ struct TestEntry {
 
 static TestEntry *test_first, **test_end = &test_first;
 static jmp_buf test_jump;
+static char test_reason[256];
 
 enum { TEST_RUNNING, TEST_FAILED, TEST_SKIPPED };
 
@@ -37,11 +38,11 @@ _unused_ _noreturn_ _printf_(3, 4)
 static void test_stop(int how, int line, const char *format, ...) {
         va_list ap;
 
-        printf("# %s%d: ", how == TEST_FAILED ? "failed at line " : "skipped at line ", line);
         va_start(ap, format);
-        vprintf(format, ap);
+        vsnprintf(test_reason, sizeof(test_reason), format, ap);
         va_end(ap);
-        printf("\n");
+        if (how == TEST_FAILED)
+                printf("# failed at line %d: %s\n", line, test_reason);
         longjmp(test_jump, how);
 }
 
@@ -90,8 +91,8 @@ int main(void) {
                         t->run();
                 if (how == TEST_FAILED)
                         failed++;
-                printf("%sok %u - %s%s\n", how == TEST_FAILED ? "not " : "", n, t->name,
-                       how == TEST_SKIPPED ? " # SKIP" : "");
+                printf("%sok %u - %s%s%s\n", how == TEST_FAILED ? "not " : "", n, t->name,
+                       how == TEST_SKIPPED ? " # SKIP " : "", how == TEST_SKIPPED ? test_reason : "");
         }
         return failed > 0;
 }
