@@ -136,6 +136,13 @@ static uint64_t config_read(const VirtioPci *v, uint64_t offset, unsigned len) {
         return value;
 }
 
+static void config_write(VirtioPci *v, uint64_t offset, unsigned len, uint64_t value) {
+        unsigned first = v->kind.config_writable_offset, bytes = v->kind.config_writable_bytes;
+
+        if (offset >= first && offset - first < bytes && len <= bytes - (offset - first))
+                memcpy(v->config + offset, &value, len);
+}
+
 static uint64_t bar_read(PciFunction *f, uint64_t offset, unsigned len) {
         VirtioPci *v = f->owner;
         uint64_t in_page = offset % PAGE;
@@ -164,6 +171,9 @@ static void bar_write(PciFunction *f, uint64_t offset, unsigned len, uint64_t va
         switch (offset - in_page) {
         case VIRTIO_BAR_COMMON:
                 on_action(v, virtio_regs_write(&v->regs, &v->vm->mem, in_page, len, value));
+                break;
+        case VIRTIO_BAR_DEVICE:
+                config_write(v, in_page, len, value);
                 break;
         case VIRTIO_BAR_NOTIFY:
                 notify(v, in_page);
@@ -374,6 +384,28 @@ bool virtio_pci_pop(VirtioPci *v, unsigned queue, VirtChain *ret) {
         return r > 0;
 }
 
+void virtio_pci_change_config(VirtioPci *v, size_t offset, const void *data, size_t size, bool tell) {
+        assert(v);
+        assert(offset <= v->config_bytes && size <= v->config_bytes - offset);
+
+        pthread_mutex_lock(&v->pci.lock);
+        memcpy(v->config + offset, data, size);
+        /* 4.1.4.3.1: so that a driver that has read one half before and one behind notices. */
+        v->regs.config_generation++;
+        if (tell && virtio_regs_running(&v->regs))
+                signal_config(v);
+        pthread_mutex_unlock(&v->pci.lock);
+}
+
+void virtio_pci_get_config(VirtioPci *v, size_t offset, void *ret, size_t size) {
+        assert(v);
+        assert(offset <= v->config_bytes && size <= v->config_bytes - offset);
+
+        pthread_mutex_lock(&v->pci.lock);
+        memcpy(ret, v->config + offset, size);
+        pthread_mutex_unlock(&v->pci.lock);
+}
+
 void virtio_pci_signal(VirtioPci *v, unsigned queue) {
         assert(v);
         assert(queue < v->kind.n_queues);
@@ -467,6 +499,7 @@ void virtio_pci_done(VirtioPci *v) {
 void virtio_pci_set_config(VirtioPci *v, const void *config, size_t size) {
         assert(v);
         assert(size <= sizeof(v->config));
+        assert(v->kind.config_writable_offset + v->kind.config_writable_bytes <= size);
 
         if (size > 0)
                 memcpy(v->config, config, size);

@@ -52,6 +52,8 @@ typedef struct VirtioKind {
         unsigned n_queues;
         uint16_t queue_size;
         uint64_t chain_bytes_max;
+        /* What the driver may write of the device configuration; the rest ignores it. */
+        unsigned config_writable_offset, config_writable_bytes;
         VirtioOps ops;
 } VirtioKind;
 
@@ -99,7 +101,7 @@ int virtio_pci_init(VirtioPci *v, const VirtioKind *kind, Vm *vm, uint64_t bar_g
                     VirtioErrorFn on_error, void *on_error_userdata);
 /* The device's thread must have ended, or be the caller. */
 void virtio_pci_done(VirtioPci *v);
-/* Before the guest runs: the constant device-specific configuration. */
+/* Before the guest runs: the device-specific configuration. */
 void virtio_pci_set_config(VirtioPci *v, const void *config, size_t size);
 /* Makes loop's thread the device's. ioeventfds are KVM's shortcut to the kick fds. */
 int virtio_pci_attach(VirtioPci *v, Loop *loop);
@@ -109,6 +111,10 @@ int virtio_pci_add_ioeventfds(VirtioPci *v);
 
 /* virtqueue_pop() of a queue of the device; a broken queue stops the device and reads as empty. */
 bool virtio_pci_pop(VirtioPci *v, unsigned queue, VirtChain *ret);
+/* Changes a part of the configuration, and tells the driver if it should look. */
+void virtio_pci_change_config(VirtioPci *v, size_t offset, const void *data, size_t size, bool tell);
+/* As it is now, with what the driver has written. */
+void virtio_pci_get_config(VirtioPci *v, size_t offset, void *ret, size_t size);
 /* Interrupts the driver for what was pushed, if it wants that. */
 void virtio_pci_signal(VirtioPci *v, unsigned queue);
 /* Comes back to this queue in a later round of the loop. */

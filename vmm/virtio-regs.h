@@ -10,7 +10,7 @@
 
 #include "vmm/virtqueue.h"
 
-#define VIRTIO_QUEUES_MAX 4U
+#define VIRTIO_QUEUES_MAX 5U
 #define VIRTIO_REGS_BYTES 56U
 #define VIRTIO_NO_VECTOR 0xffffU
 

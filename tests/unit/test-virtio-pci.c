@@ -465,6 +465,23 @@ TEST(device_configuration) {
         done();
 }
 
+TEST(the_host_changes_the_configuration) {
+        uint8_t bytes[2] = { 0xaa, 0xbb };
+
+        make();
+        uint8_t generation = bar_get(&dev, VIRTIO_PCI_COMMON_CFGGENERATION, 1);
+        unsigned before = fake_msi_count;
+        virtio_pci_change_config(&dev, 6, bytes, 2, true);
+        assert_eq(bar_get(&dev, VIRTIO_BAR_DEVICE, 8), 0xbbaa060504030201);
+        assert_true(bar_get(&dev, VIRTIO_PCI_COMMON_CFGGENERATION, 1) != generation);
+        /* No driver yet. */
+        assert_eq(fake_msi_count, before);
+        memset(bytes, 0, 2);
+        virtio_pci_get_config(&dev, 6, bytes, 2);
+        assert_true(bytes[0] == 0xaa && bytes[1] == 0xbb);
+        done();
+}
+
 TEST(window_in_configuration_space) {
         make();
         unsigned w = dev.window;
