@@ -48,6 +48,11 @@ typedef enum VmmOp {
         VMM_OP_STATISTICS,     /* [built, running] -> COUNTER... */
         VMM_OP_STOP,           /* [running] TIMEOUT_USEC: ask the guest to power off; then end */
         VMM_OP_KILL,           /* [any] end now, reason killed */
+        VMM_OP_RESIZE,         /* [built, running] PLUGGED_BYTES: what the guest shall have plugged of its
+                                  PLUG_BYTES. Answered once asked; mem-plugged-bytes of STATISTICS
+                                  says how far it is */
+        VMM_OP_BALLOON,        /* [built, running] BALLOON_BYTES: what the guest shall lend to the host; as
+                                  above, balloon-bytes */
 
         /* Events */
         VMM_EVENT_AGENT = 64,  /* FRAME from the agent's control stream (AGENT_READY too) */
@@ -77,6 +82,10 @@ typedef enum VmmTag {
         VMM_TAG_STOP_TIMEOUT_USEC, /* u64, in BUILD: how long SIGTERM waits for the guest */
         VMM_TAG_UID,           /* u32, in BUILD: refused unless the VMM runs as this uid (its --uid=) */
         VMM_TAG_CPUID_HIDE,    /* u32, in BUILD: VmmCpuidHide bits */
+        VMM_TAG_PLUG_BYTES,    /* u64, in BUILD: how much memory can be plugged beyond MEM_BYTES, a multiple
+                                  of 128 MiB; none without it */
+        VMM_TAG_PLUGGED_BYTES, /* u64, a multiple of 2 MiB */
+        VMM_TAG_BALLOON_BYTES, /* u64, a multiple of 4 KiB, less than MEM_BYTES + PLUG_BYTES */
 } VmmTag;
 
 typedef enum VmmFdRole {

@@ -124,6 +124,9 @@ static int take_record(Parse *p, const Tlv *t) {
         case VMM_TAG_MEM_BYTES:
                 return take_u64(p, t, &c->mem_bytes);
 
+        case VMM_TAG_PLUG_BYTES:
+                return take_u64(p, t, &c->plug_bytes);
+
         case VMM_TAG_CPUS:
                 return take_u32(p, t, &c->n_cpus);
 
@@ -173,6 +176,11 @@ static int check_shape(Parse *p) {
             c->mem_bytes % CONFIG_MEM_ALIGN != 0)
                 return error_set(p->e, -EINVAL, "BUILD: memory of %" PRIu64 " bytes is not between 64 MiB "
                                  "and 32 GiB in steps of 2 MiB", c->mem_bytes);
+
+        if (c->plug_bytes > CONFIG_MEM_MAX - c->mem_bytes || c->plug_bytes % MEMMAP_PLUG_ALIGN != 0)
+                return error_set(p->e, -EINVAL, "BUILD: %" PRIu64 " bytes to plug beside %" PRIu64 " of memory are "
+                                 "not a multiple of 128 MiB, or more than 32 GiB together",
+                                 c->plug_bytes, c->mem_bytes);
 
         if (!seen(p, VMM_TAG_MAX_CPUS))
                 c->max_cpus = c->n_cpus;

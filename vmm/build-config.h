@@ -22,6 +22,7 @@
 
 typedef struct BuildConfig {
         uint64_t mem_bytes;
+        uint64_t plug_bytes;    /* 0 = nothing can be plugged */
         uint32_t n_cpus;
         uint32_t max_cpus;      /* >= n_cpus */
         uint32_t cpuid_hide;    /* VmmCpuidHide bits */

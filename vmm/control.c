@@ -43,6 +43,8 @@ typedef struct Params {
         size_t frame_size;
         uint64_t timeout_usec;
         bool has_timeout;
+        uint64_t bytes;         /* PLUGGED_BYTES or BALLOON_BYTES */
+        bool has_bytes;
         uint32_t role;          /* of the only descriptor */
         size_t n_roles;
 } Params;
@@ -64,6 +66,13 @@ static int param_read(const Request *q, const Tlv *t, Params *p) {
                         return -EEXIST;
                 p->has_timeout = true;
                 return tlv_get_u64(t, &p->timeout_usec);
+
+        case VMM_TAG_PLUGGED_BYTES:
+        case VMM_TAG_BALLOON_BYTES:
+                if (p->has_bytes)
+                        return -EEXIST;
+                p->has_bytes = true;
+                return tlv_get_u64(t, &p->bytes);
 
         case VMM_TAG_FD:
                 p->n_roles++;
@@ -253,6 +262,27 @@ static int op_kill(Control *c, Request *q) {
         return 0;
 }
 
+static int params_bytes(Request *q, VmmTag tag, Params *ret) {
+        int r = params_parse(q, TAKES(tag), ret);
+        if (r < 0)
+                return r;
+        return ret->has_bytes ? 0 : error_set(&q->e, -EINVAL, "no number of bytes");
+}
+
+static int op_resize(Control *c, Request *q) {
+        Params p;
+
+        int r = params_bytes(q, VMM_TAG_PLUGGED_BYTES, &p);
+        return r < 0 ? r : machine_resize(c->machine, p.bytes, &q->e);
+}
+
+static int op_balloon(Control *c, Request *q) {
+        Params p;
+
+        int r = params_bytes(q, VMM_TAG_BALLOON_BYTES, &p);
+        return r < 0 ? r : machine_balloon(c->machine, p.bytes, &q->e);
+}
+
 static const struct {
         const char *name;
         int (*serve)(Control *c, Request *q);
@@ -266,6 +296,8 @@ static const struct {
         [VMM_OP_STATISTICS] = { "STATISTICS", op_statistics },
         [VMM_OP_STOP] = { "STOP", op_stop },
         [VMM_OP_KILL] = { "KILL", op_kill },
+        [VMM_OP_RESIZE] = { "RESIZE", op_resize },
+        [VMM_OP_BALLOON] = { "BALLOON", op_balloon },
 };
 
 static int serve(Control *c, Request *q) {

@@ -7,7 +7,9 @@
 #include "vmm/memmap.h"
 #include "vmm/pvpanic-pci.h"
 #include "vmm/seccomp.h"
+#include "vmm/virtio-balloon.h"
 #include "vmm/virtio-blk.h"
+#include "vmm/virtio-mem.h"
 #include "vmm/virtio-rng.h"
 #include "vmm/virtio-vsock.h"
 
@@ -22,6 +24,8 @@ typedef enum Slot {
         SLOT_VDB,
         SLOT_RNG,
         SLOT_PVPANIC,
+        SLOT_BALLOON = 7,
+        SLOT_MEM,
         _SLOT_MAX,
 } Slot;
 
@@ -34,6 +38,8 @@ struct Devices {
         Pvpanic pvpanic;
         VirtioVsock *vsock;
         VirtioRng *rng;
+        VirtioBalloon *balloon;
+        VirtioMem *mem; /* NULL: no region for it */
         VirtioBlk *disks[2];
 
         /* The thread that serves the disks. */
@@ -267,6 +273,21 @@ static int make_loop_devices(Devices *d, Loop *loop, uint32_t guest_cid) {
         return 0;
 }
 
+static int make_memory_devices(Devices *d, Loop *loop) {
+        int r = virtio_balloon_new(d->vm, loop, bar_gpa(SLOT_BALLOON), on_device_error, d, &d->balloon);
+        if (r < 0)
+                return r;
+        d->slots[SLOT_BALLOON] = &virtio_balloon_pci(d->balloon)->pci;
+
+        if (d->vm->plug_bytes == 0)
+                return 0;
+        r = virtio_mem_new(d->vm, loop, bar_gpa(SLOT_MEM), on_device_error, d, &d->mem);
+        if (r < 0)
+                return r;
+        d->slots[SLOT_MEM] = &virtio_mem_pci(d->mem)->pci;
+        return 0;
+}
+
 int devices_new(Vm *vm, Loop *loop, const DevicesConfig *config, const DeviceEvents *events, Devices **ret) {
         assert(vm);
         assert(loop);
@@ -294,6 +315,8 @@ int devices_new(Vm *vm, Loop *loop, const DevicesConfig *config, const DeviceEve
         if (r >= 0)
                 r = make_loop_devices(d, loop, config->guest_cid);
         if (r >= 0)
+                r = make_memory_devices(d, loop);
+        if (r >= 0)
                 r = make_disk_loop(d);
         if (r < 0) {
                 devices_free(d);
@@ -310,6 +333,10 @@ int devices_start(Devices *d) {
         int r = virtio_pci_add_ioeventfds(virtio_vsock_pci(d->vsock));
         if (r >= 0)
                 r = virtio_pci_add_ioeventfds(virtio_rng_pci(d->rng));
+        if (r >= 0)
+                r = virtio_pci_add_ioeventfds(virtio_balloon_pci(d->balloon));
+        if (r >= 0 && d->mem)
+                r = virtio_pci_add_ioeventfds(virtio_mem_pci(d->mem));
         for (unsigned i = 0; i < ELEMENTSOF(d->disks) && r >= 0; i++)
                 if (d->disks[i])
                         r = virtio_pci_add_ioeventfds(virtio_blk_pci(d->disks[i]));
@@ -329,6 +356,8 @@ Devices *devices_free(Devices *d) {
         loop_free(d->disk_loop);
         safe_close(d->disk_stop_fd);
 
+        virtio_mem_free(d->mem);
+        virtio_balloon_free(d->balloon);
         virtio_rng_free(d->rng);
         virtio_vsock_free(d->vsock);
         pvpanic_done(&d->pvpanic);
@@ -359,12 +388,27 @@ int devices_stream_open(Devices *d, int fd, const uint8_t *frame, size_t size, S
         return virtio_vsock_stream_open(d->vsock, fd, frame, size, answer, userdata);
 }
 
+int devices_request_plugged(Devices *d, uint64_t bytes) {
+        assert(d);
+
+        return d->mem ? virtio_mem_request(d->mem, bytes) : -ENODEV;
+}
+
+int devices_request_balloon(Devices *d, uint64_t bytes) {
+        assert(d);
+
+        return virtio_balloon_request(d->balloon, bytes);
+}
+
 void devices_counters(Devices *d, CounterFn fn, void *userdata) {
         assert(d);
         assert(fn);
 
         virtio_vsock_counters(d->vsock, fn, userdata);
         virtio_rng_counters(d->rng, fn, userdata);
+        virtio_balloon_counters(d->balloon, fn, userdata);
+        if (d->mem)
+                virtio_mem_counters(d->mem, fn, userdata);
         for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
                 if (d->disks[i])
                         virtio_blk_counters(d->disks[i], fn, userdata);

@@ -4,7 +4,7 @@
 /* What the machine sees of the PCI devices: build them, hand them accesses, feed the vsock.
  *
  * Fixed topology on bus 0: 0 host bridge, 1 virtio-vsock, 2 virtio-blk vda, 3 virtio-blk vdb,
- * 4 virtio-rng, 5 pvpanic; later 6 net, 7 balloon, 8 mem. Interrupt Pin is 0 everywhere, BARs are
+ * 4 virtio-rng, 5 pvpanic, 7 virtio-balloon, 8 virtio-mem; later 6 net. Interrupt Pin is 0 everywhere, BARs are
  * assigned by us and never move. */
 
 #include "base/frame.h"
@@ -69,6 +69,11 @@ typedef void (*StreamAnswer)(void *userdata, int error, const uint8_t *frame, si
  * unix stream socket; made non-blocking). -EMFILE when the connection table is full, -ENOTCONN
  * before the guest's driver is up: then answer isn't called. */
 int devices_stream_open(Devices *d, int fd, const uint8_t *frame, size_t size, StreamAnswer answer, void *userdata);
+
+/* What the guest's driver shall make the plugged memory, and the balloon. -ENODEV: there is none. See
+ * virtio_mem_request() and virtio_balloon_request(). */
+int devices_request_plugged(Devices *d, uint64_t bytes);
+int devices_request_balloon(Devices *d, uint64_t bytes);
 
 /* Adds named counters by calling back; for VMM_OP_STATISTICS. */
 typedef void (*CounterFn)(void *userdata, const char *name, uint64_t value);

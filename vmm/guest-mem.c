@@ -64,6 +64,19 @@ int guest_mem_init(GuestMem *m, uint64_t bytes) {
         return r;
 }
 
+int guest_mem_add_region(GuestMem *m, uint64_t gpa, uint64_t bytes) {
+        assert(m);
+
+        if (m->n_regions == 0 || m->n_regions == GUEST_REGIONS_MAX || bytes == 0 || bytes % REGION_ALIGN != 0 ||
+            gpa % REGION_ALIGN != 0 || gpa < MEMMAP_HOLE_END || bytes > UINT64_MAX / 4 || gpa > UINT64_MAX / 4)
+                return -EINVAL;
+
+        const GuestRegion *last = &m->regions[m->n_regions - 1];
+        if (gpa < last->gpa + last->size)
+                return -EINVAL;
+        return add_region(m, gpa, bytes);
+}
+
 void guest_mem_done(GuestMem *m) {
         assert(m);
 
@@ -110,6 +123,16 @@ int guest_mem_write(const GuestMem *m, uint64_t gpa, const void *src, size_t len
                 return -EFAULT;
         memcpy(p, src, len);
         return 0;
+}
+
+int guest_mem_discard(const GuestMem *m, uint64_t gpa, uint64_t len) {
+        if (gpa % GUEST_PAGE_BYTES != 0 || len % GUEST_PAGE_BYTES != 0)
+                return -EINVAL;
+
+        void *p = guest_mem_ptr(m, gpa, len);
+        if (!p)
+                return -EFAULT;
+        return len > 0 && madvise(p, len, MADV_DONTNEED) < 0 ? -errno : 0;
 }
 
 static _Atomic uint16_t *word_ptr(const GuestMem *m, uint64_t gpa) {

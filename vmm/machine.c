@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <time.h>
 
 #include "base/agent-proto.h"
@@ -309,7 +310,7 @@ static int build(Machine *m, ErrorText *e) {
                 r = serial_attach(&m->serial, m->config.console_fd, e);
         if (r < 0)
                 return r;
-        r = vm_init(&m->vm, m->config.kvm_fd, m->config.mem_bytes, e);
+        r = vm_init(&m->vm, m->config.kvm_fd, m->config.mem_bytes, m->config.plug_bytes, e);
         if (r < 0)
                 return r;
         r = pvh_load(&m->vm.mem, &m->config, e);
@@ -421,6 +422,34 @@ void machine_terminate(Machine *m) {
                 (void) machine_stop(m, m->config.stop_timeout_usec, NULL);
         else if (m->state != VMM_STATE_STOPPING)
                 machine_end(m, VMM_EXIT_KILLED, 0, "told to end before the guest ran");
+}
+
+static int check_memory_request(const Machine *m, const char *what, ErrorText *e) {
+        if (m->state != VMM_STATE_BUILT && m->state != VMM_STATE_RUNNING)
+                return wrong_state(m, what, e);
+        return 0;
+}
+
+int machine_resize(Machine *m, uint64_t plugged_bytes, ErrorText *e) {
+        assert(m);
+
+        int r = check_memory_request(m, "RESIZE", e);
+        if (r < 0)
+                return r;
+        r = devices_request_plugged(m->devices, plugged_bytes);
+        return r < 0 ? error_set_errno(e, r, "plugging %" PRIu64 " bytes of %" PRIu64, plugged_bytes,
+                                       m->config.plug_bytes) : 0;
+}
+
+int machine_balloon(Machine *m, uint64_t balloon_bytes, ErrorText *e) {
+        assert(m);
+
+        int r = check_memory_request(m, "BALLOON", e);
+        if (r < 0)
+                return r;
+        r = balloon_bytes < m->config.mem_bytes + m->config.plug_bytes
+                    ? devices_request_balloon(m->devices, balloon_bytes) : -EINVAL;
+        return r < 0 ? error_set_errno(e, r, "a balloon of %" PRIu64 " bytes", balloon_bytes) : 0;
 }
 
 VmmState machine_state(const Machine *m) {

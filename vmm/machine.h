@@ -50,6 +50,10 @@ void machine_agent_hold(Machine *m, bool hold);
 int machine_stream_open(Machine *m, int fd, const uint8_t *frame, size_t size,
                         StreamAnswer answer, void *userdata, ErrorText *e);
 
+/* What the guest shall have plugged, and lend to the host: asked of it, not waited for. */
+int machine_resize(Machine *m, uint64_t plugged_bytes, ErrorText *e);
+int machine_balloon(Machine *m, uint64_t balloon_bytes, ErrorText *e);
+
 VmmState machine_state(const Machine *m);
 /* The AGENT_READY frame of the agent that is connected now; false without one. Borrowed. */
 bool machine_agent_ready(const Machine *m, const uint8_t **ret_frame, size_t *ret_size);

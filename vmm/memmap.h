@@ -4,6 +4,8 @@
 /* Where things are in guest physical memory. RAM fills everything below MEMMAP_HOLE_START and what
  * is left starts at 4 GiB. */
 
+#include <stdint.h>
+
 #include "base/macros.h"
 
 #define MEMMAP_PVH_INFO 0x6000U          /* hvm_start_info, module list, memory map */
@@ -22,6 +24,15 @@
 #define MEMMAP_ECAM_SIZE 0x100000ULL
 #define MEMMAP_LAPIC 0xfee00000ULL
 #define MEMMAP_HOLE_END 0x100000000ULL
+/* Where memory can be plugged begins at the first multiple of this behind all RAM, and not below 4 GiB:
+ * Linux adds memory in pieces of this size and alignment. */
+#define MEMMAP_PLUG_ALIGN MIB(128)
+
+/* Of a guest with so much RAM. */
+static inline uint64_t memmap_plug_gpa(uint64_t mem_bytes) {
+        uint64_t high = mem_bytes > MEMMAP_HOLE_START ? mem_bytes - MEMMAP_HOLE_START : 0;
+        return MEMMAP_HOLE_END + ALIGN_UP(high, (uint64_t) MEMMAP_PLUG_ALIGN);
+}
 
 /* Reduced-hardware ACPI registers, one byte each (ACPI 6.4, 4.8.3.6 and 4.8.3.7). */
 #define PIO_ACPI_RESET 0x600U

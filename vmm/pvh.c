@@ -201,7 +201,7 @@ static int load_reset_vector(const GuestMem *mem, ErrorText *e) {
         return r < 0 ? error_set_errno(e, r, "reset vector") : 0;
 }
 
-static unsigned memory_map(const GuestMem *mem, PvhRange ranges[static MEMMAP_ENTRIES]) {
+static unsigned memory_map(const GuestMem *mem, uint64_t mem_bytes, PvhRange ranges[static MEMMAP_ENTRIES]) {
         unsigned n = 0;
 
         ranges[n++] = (PvhRange) { .gpa = 0, .size = MEMMAP_LOW_END, .type = MEMMAP_RAM };
@@ -210,13 +210,14 @@ static unsigned memory_map(const GuestMem *mem, PvhRange ranges[static MEMMAP_EN
         ranges[n++] = (PvhRange) { .gpa = MEMMAP_HIGH, .size = low_ram_end(mem) - MEMMAP_HIGH,
                                    .type = MEMMAP_RAM };
         ranges[n++] = (PvhRange) { .gpa = MEMMAP_ECAM, .size = MEMMAP_ECAM_SIZE, .type = MEMMAP_RESERVED };
-        if (mem->n_regions > 1)
+        /* What is plugged later is not in here: its driver tells Linux about it. */
+        if (mem_bytes > MEMMAP_HOLE_START)
                 ranges[n++] = (PvhRange) { .gpa = mem->regions[1].gpa, .size = mem->regions[1].size,
                                            .type = MEMMAP_RAM };
         return n;
 }
 
-static int write_start_info(const GuestMem *mem, const PvhModule *initrd, ErrorText *e) {
+static int write_start_info(const GuestMem *mem, const BuildConfig *c, const PvhModule *initrd, ErrorText *e) {
         PvhBlock block = {
                 .info = {
                         .magic = START_INFO_MAGIC,
@@ -230,7 +231,7 @@ static int write_start_info(const GuestMem *mem, const PvhModule *initrd, ErrorT
                 .initrd = *initrd,
         };
 
-        block.info.n_memmap = memory_map(mem, block.ranges);
+        block.info.n_memmap = memory_map(mem, c->mem_bytes, block.ranges);
         int r = guest_mem_write(mem, MEMMAP_PVH_INFO, &block, sizeof(block));
         return r < 0 ? error_set_errno(e, r, "PVH start info") : 0;
 }
@@ -261,5 +262,5 @@ int pvh_load(const GuestMem *mem, const BuildConfig *config, ErrorText *e) {
         r = load_reset_vector(mem, e);
         if (r < 0)
                 return r;
-        return write_start_info(mem, &initrd, e);
+        return write_start_info(mem, config, &initrd, e);
 }

@@ -86,15 +86,29 @@ static int vm_tune(Vm *vm, ErrorText *e) {
         return 0;
 }
 
-static int vm_setup(Vm *vm, uint64_t mem_bytes, ErrorText *e) {
+static int vm_map_memory(Vm *vm, uint64_t mem_bytes, uint64_t plug_bytes, ErrorText *e) {
+        int r = guest_mem_init(&vm->mem, mem_bytes);
+        if (r < 0)
+                return error_set_errno(e, r, "mapping %llu MiB of guest memory",
+                                       (unsigned long long) (mem_bytes >> 20));
+        if (plug_bytes == 0)
+                return 0;
+
+        vm->plug_gpa = memmap_plug_gpa(mem_bytes);
+        vm->plug_bytes = plug_bytes;
+        r = guest_mem_add_region(&vm->mem, vm->plug_gpa, plug_bytes);
+        return r < 0 ? error_set_errno(e, r, "mapping %llu MiB of memory to plug",
+                                       (unsigned long long) (plug_bytes >> 20)) : 0;
+}
+
+static int vm_setup(Vm *vm, uint64_t mem_bytes, uint64_t plug_bytes, ErrorText *e) {
         int r = vm_create(vm, e);
         if (r < 0)
                 return r;
 
-        r = guest_mem_init(&vm->mem, mem_bytes);
+        r = vm_map_memory(vm, mem_bytes, plug_bytes, e);
         if (r < 0)
-                return error_set_errno(e, r, "mapping %llu MiB of guest memory",
-                                       (unsigned long long) (mem_bytes >> 20));
+                return r;
 
         if (ioctl(vm->fd, KVM_SET_TSS_ADDR, TSS_ADDRESS) < 0)
                 return error_set_errno(e, -errno, "KVM_SET_TSS_ADDR");
@@ -108,13 +122,13 @@ static int vm_setup(Vm *vm, uint64_t mem_bytes, ErrorText *e) {
         return vm_tune(vm, e);
 }
 
-int vm_init(Vm *vm, int kvm_fd, uint64_t mem_bytes, ErrorText *e) {
+int vm_init(Vm *vm, int kvm_fd, uint64_t mem_bytes, uint64_t plug_bytes, ErrorText *e) {
         assert(vm);
         assert(kvm_fd >= 0);
 
         *vm = (Vm) { .kvm_fd = kvm_fd, .fd = -EBADF };
 
-        int r = vm_setup(vm, mem_bytes, e);
+        int r = vm_setup(vm, mem_bytes, plug_bytes, e);
         if (r < 0)
                 vm_done(vm);
         return r;

@@ -13,10 +13,13 @@ typedef struct Vm {
         int kvm_fd;
         int fd;
         GuestMem mem;
+        uint64_t plug_gpa;        /* its last region, when plug_bytes > 0 */
+        uint64_t plug_bytes;
 } Vm;
 
-/* kvm_fd is borrowed. On error vm is empty. */
-int vm_init(Vm *vm, int kvm_fd, uint64_t mem_bytes, ErrorText *e);
+/* kvm_fd is borrowed. plug_bytes: of the region for memory that is plugged later; 0: none.
+ * On error vm is empty. */
+int vm_init(Vm *vm, int kvm_fd, uint64_t mem_bytes, uint64_t plug_bytes, ErrorText *e);
 void vm_done(Vm *vm);
 
 /* Delivers an MSI now (KVM_SIGNAL_MSI). */

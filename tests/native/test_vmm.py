@@ -130,7 +130,7 @@ def test_a_flood_on_the_console(vmm, peer, kernel):
     while len(vmm.console_text()) < 2000:
         assert time.monotonic() < until
     assert HELLO in vmm.console_text()
-    assert int.from_bytes(dict(counters(peer))['vcpu-pio'], 'little') > 2000
+    assert dict(counters(peer))['vcpu-pio'] > 2000
     peer.request(Op.KILL)
     vmm.wait()
 
@@ -155,7 +155,7 @@ def test_hidden_xsave(vmm, peer, kernel):
 # States
 
 def counters(peer):
-    return [(c[:24].rstrip(b'\0').decode(), c[24:]) for c in peer.request(Op.STATISTICS).all(Tag.COUNTER)]
+    return [(c[:24].rstrip(b'\0').decode(), int.from_bytes(c[24:], 'little')) for c in peer.request(Op.STATISTICS).all(Tag.COUNTER)]
 
 
 def test_operations_by_state(vmm, peer, kernel):
@@ -526,3 +526,29 @@ def test_without_a_control_socket():
     p = subprocess.run([find_program(), f'--uid={UID}', f'--gid={UID}'], capture_output=True, text=True)
     assert p.returncode == 1
     assert 'descriptor 3' in p.stderr
+
+
+def test_memory_that_is_asked_for(vmm, peer, kernel):
+    """What the guest makes of it is its affair: this one has no drivers for it."""
+    resize, balloon = u64(Tag.PLUGGED_BYTES, 64 << 20), u64(Tag.BALLOON_BYTES, 16 << 20)
+    refused(peer, errno.EPROTO, 'RESIZE', Op.RESIZE, resize)
+    refused(peer, errno.EPROTO, 'BALLOON', Op.BALLOON, balloon)
+    vmm.build(peer, kernel, 'p', extra=u64(Tag.PLUG_BYTES, 4 << 30))
+    peer.request(Op.RESIZE, resize)
+    peer.request(Op.BALLOON, balloon)
+    refused(peer, errno.EINVAL, 'plugging', Op.RESIZE, u64(Tag.PLUGGED_BYTES, (4 << 30) + (2 << 20)))
+    refused(peer, errno.EINVAL, 'plugging', Op.RESIZE, u64(Tag.PLUGGED_BYTES, 4096))
+    refused(peer, errno.EINVAL, 'balloon', Op.BALLOON, u64(Tag.BALLOON_BYTES, 4095))
+    refused(peer, errno.EINVAL, 'balloon', Op.BALLOON, u64(Tag.BALLOON_BYTES, (4 << 30) + (64 << 20)))
+    refused(peer, errno.EINVAL, 'number of bytes', Op.RESIZE)
+    refused(peer, errno.EINVAL, 'unknown tag', Op.RESIZE, balloon)
+    refused(peer, errno.EINVAL, '', Op.RESIZE, resize + resize)
+    found = dict(counters(peer))
+    assert found['mem-requested-bytes'] == 64 << 20 and found['mem-plugged-bytes'] == 0
+    assert found['balloon-requested-bytes'] == 16 << 20 and found['balloon-bytes'] == 0
+
+
+def test_without_a_region_nothing_can_be_plugged(vmm, peer, kernel):
+    vmm.build(peer, kernel, 'p')
+    refused(peer, errno.ENODEV, 'plugging', Op.RESIZE, u64(Tag.PLUGGED_BYTES, 0))
+    assert 'mem-plugged-bytes' not in dict(counters(peer))

@@ -48,6 +48,8 @@ class Op(enum.IntEnum):
     STATISTICS = 7
     STOP = 8
     KILL = 9
+    RESIZE = 10
+    BALLOON = 11
     EVENT_AGENT = 64
     EVENT_AGENT_LOST = 65
     EVENT_DEVICE = 66
@@ -75,6 +77,9 @@ class Tag(enum.IntEnum):
     STOP_TIMEOUT_USEC = 18
     UID = 19
     CPUID_HIDE = 20
+    PLUG_BYTES = 21
+    PLUGGED_BYTES = 22
+    BALLOON_BYTES = 23
 
 
 class Role(enum.IntEnum):

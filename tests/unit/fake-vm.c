@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fake-vm.h"
+#include "vmm/memmap.h"
 
 _Atomic unsigned fake_msi_count;
 FakeMsi fake_msi_last;
@@ -12,6 +13,13 @@ void fake_vm_init(Vm *vm, uint64_t mem_bytes) {
         fake_msi_count = 0;
         fake_msi_last = (FakeMsi) {};
         fake_msi_result = 0;
+}
+
+void fake_vm_add_plug(Vm *vm, uint64_t bytes) {
+        vm->plug_gpa = memmap_plug_gpa(0);
+        vm->plug_bytes = bytes;
+        if (guest_mem_add_region(&vm->mem, vm->plug_gpa, bytes) < 0)
+                abort();
 }
 
 void fake_vm_done(Vm *vm) {

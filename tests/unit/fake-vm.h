@@ -16,4 +16,6 @@ extern FakeMsi fake_msi_last;
 extern int fake_msi_result; /* what vm_signal_msi() returns */
 
 void fake_vm_init(Vm *vm, uint64_t mem_bytes);
+/* Adds the region for memory that is plugged. */
+void fake_vm_add_plug(Vm *vm, uint64_t bytes);
 void fake_vm_done(Vm *vm);

@@ -96,6 +96,7 @@ TEST(smallest) {
 TEST(largest) {
         begin();
         tlv_put_u32(&draft.w, VMM_TAG_MAX_CPUS, 16);
+        tlv_put_u64(&draft.w, VMM_TAG_PLUG_BYTES, GIB(32) - MIB(128));
         tlv_put_str(&draft.w, VMM_TAG_CMDLINE, "console=ttyS0");
         tlv_put_u64(&draft.w, VMM_TAG_INITRD_BYTES, 4096);
         tlv_put_u64(&draft.w, VMM_TAG_STOP_TIMEOUT_USEC, 5);
@@ -111,6 +112,7 @@ TEST(largest) {
         int base_b = draft.fds[5], overlay_b = draft.fds[6], base_a = draft.fds[7];
         parsed();
         assert_eq(config.max_cpus, 16);
+        assert_eq(config.plug_bytes, GIB(32) - MIB(128));
         assert_streq(config.cmdline, "console=ttyS0");
         assert_eq(config.stop_timeout_usec, 5);
         assert_true(config.disks[0].present && config.disks[0].read_only);
@@ -203,6 +205,9 @@ TEST(numbers_out_of_range) {
         refused_number(VMM_TAG_MEM_BYTES, GIB(32) + MIB(2), true, "memory");
         refused_number(VMM_TAG_MEM_BYTES, MIB(128) + 4096, true, "memory");
         refused_number(VMM_TAG_MEM_BYTES, UINT64_MAX, true, "memory");
+        refused_number(VMM_TAG_PLUG_BYTES, MIB(64), true, "to plug");
+        refused_number(VMM_TAG_PLUG_BYTES, GIB(32), true, "to plug");
+        refused_number(VMM_TAG_PLUG_BYTES, UINT64_MAX & ~(MIB(128) - 1), true, "to plug");
         refused_number(VMM_TAG_CPUS, 0, false, "CPUs");
         refused_number(VMM_TAG_CPUS, 17, false, "CPUs");
         refused_number(VMM_TAG_MAX_CPUS, 1, false, "CPUs");

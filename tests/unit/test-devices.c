@@ -32,6 +32,7 @@ static void make(void) {
                 assert_ok(seccomp_prepare(NULL));
         prepared = true;
         fake_vm_init(&vm, MIB(4));
+        fake_vm_add_plug(&vm, MIB(128));
         stepper_init(&stepper);
         for (unsigned i = 0; i < 2; i++) {
                 int fd = memfd_create("base", MFD_CLOEXEC);
@@ -78,14 +79,15 @@ static uint64_t config_gpa(unsigned slot, unsigned offset) {
 }
 
 TEST(topology) {
-        static const uint32_t ids[] = { 0x0d578086, 0x10531af4, 0x10421af4, 0x10421af4, 0x10441af4, 0x00111b36 };
+        static const uint32_t ids[] = { 0x0d578086, 0x10531af4, 0x10421af4, 0x10421af4, 0x10441af4, 0x00111b36, UINT32_MAX,
+                                        0x10451af4, 0x10581af4 };
 
         make();
         for (unsigned slot = 0; slot < 32; slot++) {
                 assert_eq(get(config_gpa(slot, 0), 4), slot < ELEMENTSOF(ids) ? ids[slot] : UINT32_MAX);
                 for (unsigned function = 1; function < 8; function++)
                         assert_eq(get(config_gpa(slot, function * 4096), 4), UINT32_MAX);
-                if (slot < ELEMENTSOF(ids))
+                if (slot < ELEMENTSOF(ids) && ids[slot] != UINT32_MAX)
                         assert_eq(get(config_gpa(slot, PCI_INTERRUPT_PIN), 1), 0);
         }
         done();
@@ -94,7 +96,9 @@ TEST(topology) {
 TEST(bars_do_not_overlap) {
         make();
         uint64_t last_end = MEMMAP_PCI_MMIO;
-        for (unsigned slot = 1; slot < 6; slot++) {
+        for (unsigned slot = 1; slot < 9; slot++) {
+                if (slot == 6) /* nothing there */
+                        continue;
                 uint64_t bar = get(config_gpa(slot, PCI_BASE_ADDRESS_0), 4);
                 put(config_gpa(slot, PCI_BASE_ADDRESS_0), 4, UINT32_MAX);
                 uint32_t size = ~(uint32_t) get(config_gpa(slot, PCI_BASE_ADDRESS_0), 4) + 1;
@@ -201,5 +205,27 @@ TEST(panic_event) {
         assert_eq(panics, 0);
         put(bar, 1, 1);
         assert_eq(panics, 1);
+        done();
+}
+
+TEST(memory_requests) {
+        make();
+        assert_ok(devices_request_plugged(devices, MIB(128)));
+        assert_eq(devices_request_plugged(devices, MIB(130)), -EINVAL);
+        assert_ok(devices_request_balloon(devices, MIB(1)));
+        done();
+}
+
+TEST(without_a_region_there_is_no_memory_device) {
+        DeviceEvents events = {};
+        DevicesConfig config = { .guest_cid = 3 };
+
+        fake_vm_init(&vm, MIB(4));
+        stepper_init(&stepper);
+        assert_ok(devices_new(&vm, stepper.loop, &config, &events, &devices));
+        assert_ok(devices_start(devices));
+        assert_eq(get(config_gpa(8, 0), 4), UINT32_MAX);
+        assert_eq(devices_request_plugged(devices, 0), -ENODEV);
+        assert_ok(devices_request_balloon(devices, 0));
         done();
 }

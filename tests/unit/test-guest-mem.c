@@ -131,3 +131,44 @@ TEST(guards_fault_on_both_sides) {
         assert_eq(touch(hva + MIB(2) + KIB(64) - 1), SIGSEGV);
         guest_mem_done(&mem);
 }
+
+TEST(a_region_for_more) {
+        assert_eq(memmap_plug_gpa(MIB(64)), MEMMAP_HOLE_END);
+        assert_eq(memmap_plug_gpa(GIB(3)), MEMMAP_HOLE_END);
+        assert_eq(memmap_plug_gpa(GIB(3) + MIB(2)), MEMMAP_HOLE_END + MIB(128));
+        assert_eq(memmap_plug_gpa(GIB(32)), MEMMAP_HOLE_END + GIB(29));
+
+        assert_ok(guest_mem_init(&mem, GIB(3) + MIB(2)));
+        assert_eq(guest_mem_add_region(&mem, MEMMAP_HOLE_END, MIB(128)), -EINVAL);
+        assert_eq(guest_mem_add_region(&mem, MIB(64), MIB(128)), -EINVAL);
+        assert_eq(guest_mem_add_region(&mem, GIB(8), 0), -EINVAL);
+        assert_eq(guest_mem_add_region(&mem, GIB(8), MIB(1)), -EINVAL);
+        assert_eq(guest_mem_add_region(&mem, GIB(8) + 4096, MIB(2)), -EINVAL);
+        assert_eq(guest_mem_add_region(&mem, UINT64_MAX & ~(MIB(2) - 1), MIB(2)), -EINVAL);
+        assert_eq(mem.n_regions, 2);
+        assert_ok(guest_mem_add_region(&mem, GIB(8), MIB(128)));
+        assert_eq(guest_mem_add_region(&mem, GIB(16), MIB(128)), -EINVAL);
+        assert_true(guest_mem_ptr(&mem, GIB(8), MIB(128)));
+        assert_true(!guest_mem_ptr(&mem, GIB(8), MIB(128) + 1));
+        assert_eq(touch(mem.regions[2].hva - 1), SIGSEGV);
+        assert_eq(touch(mem.regions[2].hva + MIB(128)), SIGSEGV);
+        guest_mem_done(&mem);
+}
+
+TEST(discarded_pages_read_as_zero_and_stay_mapped) {
+        assert_ok(guest_mem_init(&mem, MIB(2)));
+        uint8_t *p = guest_mem_ptr(&mem, 0, MIB(2));
+        memset(p, 0x5a, 4 * 4096);
+        assert_ok(guest_mem_discard(&mem, 4096, 8192));
+        assert_true(p[4095] == 0x5a && p[4096] == 0 && p[3 * 4096 - 1] == 0 && p[3 * 4096] == 0x5a);
+        p[4096] = 1;
+
+        assert_ok(guest_mem_discard(&mem, 0, 0));
+        assert_eq(guest_mem_discard(&mem, 1, 4096), -EINVAL);
+        assert_eq(guest_mem_discard(&mem, 0, 1), -EINVAL);
+        assert_eq(guest_mem_discard(&mem, MIB(2), 4096), -EFAULT);
+        assert_eq(guest_mem_discard(&mem, MIB(2) - 4096, 8192), -EFAULT);
+        assert_eq(guest_mem_discard(&mem, UINT64_MAX - 4095, 4096), -EFAULT);
+        assert_eq(p[0], 0x5a);
+        guest_mem_done(&mem);
+}
