@@ -246,14 +246,27 @@ static void dsdt_motherboard(AmlWriter *w) {
         aml_package_length_end(w, device);
 }
 
+/* Linux knows it by the first name, others by the second, which is too long for a hardware id. */
+static void dsdt_generation(AmlWriter *w) {
+        const uint32_t address[] = { MEMMAP_VMGENID, 0 };
+
+        size_t device = aml_device_begin(w, "VGEN");
+        aml_name_string(w, "_HID", "VMGENCTR");
+        aml_name_string(w, "_CID", "VM_Gen_Counter");
+        aml_name_string(w, "_DDN", "VM_Gen_Counter");
+        aml_name_package(w, "ADDR", address, ELEMENTSOF(address));
+        aml_package_length_end(w, device);
+}
+
 static int64_t dsdt_add(AcpiWriter *acpi) {
-        const uint8_t s5[] = { ACPI_SLEEP_TYPE_S5, 0, 0, 0 };
+        const uint32_t s5[] = { ACPI_SLEEP_TYPE_S5, 0, 0, 0 };
         uint8_t table[TABLE_MAX];
         AmlWriter w = { .data = table, .size = sizeof(AcpiHeader), .max = sizeof(table) };
 
         size_t scope = aml_scope_begin(&w, "\\_SB");
         dsdt_pci(&w);
         dsdt_motherboard(&w);
+        dsdt_generation(&w);
         aml_package_length_end(&w, scope);
         aml_name_package(&w, "\\_S5", s5, ELEMENTSOF(s5));
         if (w.overflow)

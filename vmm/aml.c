@@ -7,6 +7,7 @@ enum {
         AML_NAME = 0x08,
         AML_BYTE_PREFIX = 0x0a,
         AML_DWORD_PREFIX = 0x0c,
+        AML_STRING_PREFIX = 0x0d,
         AML_SCOPE = 0x10,
         AML_BUFFER = 0x11,
         AML_PACKAGE = 0x12,
@@ -124,7 +125,14 @@ void aml_name_eisa_id(AmlWriter *w, const char *path, const char *id) {
         aml_raw(w, bytes, sizeof(bytes));
 }
 
-void aml_name_package(AmlWriter *w, const char *path, const uint8_t *bytes, uint8_t n) {
+void aml_name_string(AmlWriter *w, const char *path, const char *text) {
+        byte(w, AML_NAME);
+        path_put(w, path);
+        byte(w, AML_STRING_PREFIX);
+        aml_raw(w, text, strlen(text) + 1);
+}
+
+void aml_name_package(AmlWriter *w, const char *path, const uint32_t *values, uint8_t n) {
         byte(w, AML_NAME);
         path_put(w, path);
         byte(w, AML_PACKAGE);
@@ -132,7 +140,7 @@ void aml_name_package(AmlWriter *w, const char *path, const uint8_t *bytes, uint
         size_t begin = package_length_begin(w);
         byte(w, n);
         for (uint8_t i = 0; i < n; i++)
-                integer(w, bytes[i]);
+                integer(w, values[i]);
         aml_package_length_end(w, begin);
 }
 

@@ -32,6 +32,8 @@ void aml_package_length_end(AmlWriter *w, size_t begin);
 void aml_name_integer(AmlWriter *w, const char *path, uint32_t v);
 /* id: an EISA id as text, PNP0A08. */
 void aml_name_eisa_id(AmlWriter *w, const char *path, const char *id);
-void aml_name_package(AmlWriter *w, const char *path, const uint8_t *bytes, uint8_t n);
+void aml_name_string(AmlWriter *w, const char *path, const char *text);
+/* A package of integers. */
+void aml_name_package(AmlWriter *w, const char *path, const uint32_t *values, uint8_t n);
 /* A resource template; the end tag is added. At most 255 bytes. */
 void aml_name_resources(AmlWriter *w, const char *path, const void *descriptors, size_t size);

@@ -10,6 +10,7 @@
 #include "vmm/pvh.h"
 #include "vmm/seccomp.h"
 #include "vmm/vcpu.h"
+#include "vmm/vmgenid.h"
 
 /* Of our own request to power off; cubed's requests have smaller ids. Its answer is nobody's. */
 #define POWEROFF_ID UINT32_MAX
@@ -314,6 +315,9 @@ static int build(Machine *m, ErrorText *e) {
         if (r < 0)
                 return r;
         r = pvh_load(&m->vm.mem, &m->config, e);
+        if (r < 0)
+                return r;
+        r = vmgenid_renew(&m->vm.mem, e);
         if (r < 0)
                 return r;
         m->config.kernel_fd = safe_close(m->config.kernel_fd);

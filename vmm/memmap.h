@@ -14,6 +14,7 @@
 #define MEMMAP_LOW_END 0x9fc00U          /* end of low RAM in the memory map */
 #define MEMMAP_ACPI 0xe0000U             /* RSDP and all tables, up to 1 MiB */
 #define MEMMAP_ACPI_END 0x100000U
+#define MEMMAP_VMGENID 0xfe000U          /* inside it, a page of its own; vmm/vmgenid.h */
 #define MEMMAP_RESET_VECTOR 0xffff0U     /* inside it; vmm/pvh.c */
 #define MEMMAP_HIGH 0x100000U            /* RAM again, kernel */
 

@@ -179,7 +179,7 @@ static int load_initrd(const GuestMem *mem, const BuildConfig *c, PvhModule *ret
 }
 
 static int load_acpi(const GuestMem *mem, const BuildConfig *c, ErrorText *e) {
-        size_t size = MEMMAP_RESET_VECTOR - MEMMAP_ACPI, used;
+        size_t size = MEMMAP_VMGENID - MEMMAP_ACPI, used;
 
         int r = acpi_build(guest_mem_ptr(mem, MEMMAP_ACPI, size), size, MEMMAP_ACPI, c->max_cpus, &used);
         return r < 0 ? error_set_errno(e, r, "ACPI tables for %u CPUs", c->max_cpus) : 0;
@@ -196,6 +196,7 @@ static int load_reset_vector(const GuestMem *mem, ErrorText *e) {
                 0xeb, 0xfd,                                       /* jmp 1b */
         };
 
+        static_assert(MEMMAP_VMGENID + PAGE <= MEMMAP_RESET_VECTOR, "one behind the other");
         static_assert(sizeof(code) <= MEMMAP_ACPI_END - MEMMAP_RESET_VECTOR, "ends at 1 MiB");
         int r = guest_mem_write(mem, MEMMAP_RESET_VECTOR, code, sizeof(code));
         return r < 0 ? error_set_errno(e, r, "reset vector") : 0;

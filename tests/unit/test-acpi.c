@@ -199,7 +199,8 @@ TEST(iasl_understands_every_table) {
                 "DWordMemory (ResourceProducer, PosDecode, MinFixed, MaxFixed, NonCacheable, ReadWrite",
                 "0xC0000000,         // Range Minimum", "0xDFFFFFFF,         // Range Maximum",
                 "EisaId (\"PNP0C02\")", "Memory32Fixed (ReadWrite", "0xE0000000,         // Address Base",
-                "Name (\\_S5, Package (0x04)", NULL
+                "Name (\\_S5, Package (0x04)", "Device (VGEN)", "Name (_HID, \"VMGENCTR\")", "Name (_CID, \"VM_Gen_Counter\")",
+                "Name (ADDR, Package (0x02)", "0x000FE000,", NULL
         };
         static const char *const fadt[] = {
                 "Hardware Reduced (V5) : 1", "Reset Register Supported (V2) : 1", "VGA Not Present (V4) : 1",

@@ -5,6 +5,7 @@
 #include "test.h"
 #include "vmm/memmap.h"
 #include "vmm/pvh.h"
+#include "vmm/vmgenid.h"
 
 #define KERNEL_BYTES 8192U
 
@@ -254,4 +255,19 @@ TEST(files_that_are_none) {
         close(fds[1]);
         config.kernel_fd = fds[0];
         refused(-EINVAL, "not a regular file");
+}
+
+TEST(generation_ids_differ) {
+        uint8_t a[VMGENID_BYTES], b[VMGENID_BYTES];
+
+        begin(MIB(64));
+        assert_ok(pvh_load(&mem, &config, &e));
+        assert_ok(guest_mem_read(&mem, MEMMAP_VMGENID, a, sizeof(a)));
+        for (size_t i = 0; i < sizeof(a); i++)
+                assert_eq(a[i], 0);
+        assert_ok(vmgenid_renew(&mem, &e));
+        assert_ok(guest_mem_read(&mem, MEMMAP_VMGENID, a, sizeof(a)));
+        assert_ok(vmgenid_renew(&mem, &e));
+        assert_ok(guest_mem_read(&mem, MEMMAP_VMGENID, b, sizeof(b)));
+        assert_true(memcmp(a, b, sizeof(a)) != 0);
 }
