@@ -95,6 +95,9 @@ void boot_kernel(void) {
 
         /* The kernel never chooses PID 1, but a process that holds all memory should go first too. */
         write_setting("/proc/self/oom_score_adj", "-1000");
+        /* Memory that the host plugs in is used at once; what it can be used for goes by how much of it
+         * there is beside the memory that the kernel can use for itself. */
+        write_setting("/sys/module/memory_hotplug/parameters/online_policy", "auto-movable");
         write_setting("/sys/devices/system/memory/auto_online_blocks", "online");
 
         int r = modules_load(MODULES_LIST);
