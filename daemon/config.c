@@ -38,6 +38,7 @@ typedef struct ConfigKey {
 static const ConfigKey keys[] = {
         KEY("Sandbox", "DefaultTemplate", TYPE_NAME, default_template, "python", 0),
         KEY("Sandbox", "DefaultMemory", TYPE_SIZE, default_mem_bytes, "512M", MIB(64)),
+        KEY("Sandbox", "GrowMemory", TYPE_SIZE, grow_mem_bytes, "4G", 0),
         KEY("Sandbox", "DefaultCPUs", TYPE_CPUS, default_cpus, "1", 1),
         KEY("Sandbox", "DefaultDisk", TYPE_SIZE, default_disk_bytes, "4G", MIB(16)),
         KEY("Sandbox", "DefaultTimeout", TYPE_USEC, default_timeout_usec, "5min", USEC_PER_SEC),

@@ -26,6 +26,7 @@ typedef struct Config {
         /* [Sandbox] */
         char *default_template;            /* DefaultTemplate=python */
         uint64_t default_mem_bytes;        /* DefaultMemory=512M */
+        uint64_t grow_mem_bytes;           /* GrowMemory=4G; 0 = none */
         uint32_t default_cpus;             /* DefaultCPUs=1 */
         uint64_t default_disk_bytes;       /* DefaultDisk=4G */
         uint64_t default_timeout_usec;     /* DefaultTimeout=5min; UINT64_MAX = none */

@@ -95,7 +95,9 @@ static int put_machine(TlvWriter *w, const Sandbox *s) {
         const Manager *m = s->manager;
         const Template *t = s->priv->template;
 
-        tlv_put_u64(w, VMM_TAG_MEM_BYTES, s->mem_bytes);
+        tlv_put_u64(w, VMM_TAG_MEM_BYTES, s->boot_mem_bytes);
+        if (s->plug_bytes > 0)
+                tlv_put_u64(w, VMM_TAG_PLUG_BYTES, s->plug_bytes);
         tlv_put_u32(w, VMM_TAG_CPUS, s->cpus);
         tlv_put_u32(w, VMM_TAG_MAX_CPUS, TEMPLATE_CPUS_MAX);
         tlv_put_u64(w, VMM_TAG_STOP_TIMEOUT_USEC, m->config.stop_timeout_usec);

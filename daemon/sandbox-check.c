@@ -13,6 +13,7 @@
 /* What a VMM can be built with: vmm/build-config.h. */
 #define MEM_STEP MIB(2)
 #define MEM_MIN MIB(64)
+#define PLUG_STEP MIB(128)
 #define DISK_STEP 4096U
 #define LABELS_MAX 64U
 /* All together, as KEY=VALUE. They are in each listing of properties, and in a state file that a restarted cubed reads
@@ -26,17 +27,17 @@ static int set_string(char **field, const char *value) {
         return *field ? 0 : -ENOMEM;
 }
 
-static int apply_memory(Sandbox *s, uint64_t mem, const Template *t, sd_bus_error *error) {
+int sandbox_check_memory(const Manager *m, const Template *t, uint64_t *mem_bytes, sd_bus_error *error) {
         char a[FORMAT_SIZE_MAX], b[FORMAT_SIZE_MAX];
-        const Config *c = &s->manager->config;
-        uint64_t host = s->manager->priv->host_mem_bytes, floor = MAX(template_floor(t), MEM_MIN);
+        uint64_t host = m->priv->host_mem_bytes, max = m->config.max_mem_bytes, floor = MEM_MIN;
+        uint64_t mem = ALIGN_UP(MIN(*mem_bytes, UINT64_MAX - MEM_STEP), MEM_STEP);
 
-        if (mem == 0)
-                mem = t->mem_bytes;
-        if (mem > UINT64_MAX - MEM_STEP)
-                mem = UINT64_MAX - MEM_STEP;
-        mem = ALIGN_UP(mem, MEM_STEP);
-
+        if (t)
+                floor = MAX(floor, template_floor(t));
+        if (mem < floor && !t)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "Memory of %s is too little: a guest needs at least %s", format_size(a, mem),
+                                         format_size(b, floor));
         if (mem < floor)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
                                          "Memory of %s is too little: kernel %s of template %s needs at least %s",
@@ -46,15 +47,29 @@ static int apply_memory(Sandbox *s, uint64_t mem, const Template *t, sd_bus_erro
                 return sd_bus_error_setf(error, BUS_ERROR_NO_RESOURCES,
                                          "Memory of %s is more than this host has (%s)", format_size(a, mem),
                                          format_size(b, host));
-        if (c->max_mem_bytes > 0 && mem > c->max_mem_bytes)
+        if (max > 0 && mem > max)
                 return sd_bus_error_setf(error, BUS_ERROR_QUOTA_EXCEEDED,
                                          "Memory of %s is more than MaxMemoryPerSandbox=%s allows", format_size(a, mem),
-                                         format_size(b, c->max_mem_bytes));
+                                         format_size(b, max));
         if (mem > TEMPLATE_MEMORY_MAX)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
                                          "Memory of %s is more than a sandbox can have (%s)", format_size(a, mem),
                                          format_size(b, TEMPLATE_MEMORY_MAX));
-        s->mem_bytes = mem;
+        *mem_bytes = mem;
+        return 0;
+}
+
+static int apply_memory(Sandbox *s, uint64_t mem, const Template *t, sd_bus_error *error) {
+        const Config *c = &s->manager->config;
+
+        if (mem == 0)
+                mem = t->mem_bytes;
+        int r = sandbox_check_memory(s->manager, t, &mem, error);
+        if (r < 0)
+                return r;
+
+        s->mem_bytes = s->boot_mem_bytes = mem;
+        s->plug_bytes = ALIGN_DOWN(MIN(c->grow_mem_bytes, TEMPLATE_MEMORY_MAX - mem), (uint64_t) PLUG_STEP);
         return 0;
 }
 

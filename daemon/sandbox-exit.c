@@ -230,6 +230,7 @@ static void tell_limits_waiter(Sandbox *s) {
         SandboxDone done = s->priv->limits_done;
 
         s->priv->limits_done = NULL;
+        s->priv->limits_timer = sd_event_source_disable_unref(s->priv->limits_timer);
         if (!done)
                 return;
         (void) sandbox_set_error(s, &e, -ECONNRESET, "");

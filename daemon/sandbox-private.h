@@ -30,6 +30,12 @@ typedef struct SandboxWaiter {
         struct SandboxWaiter *next;
 } SandboxWaiter;
 
+/* How much of a guest's memory is beyond what it booted with, and how much it has lent to the host. */
+typedef struct MemoryPlan {
+        uint64_t plugged;
+        uint64_t balloon;
+} MemoryPlan;
+
 struct SandboxPrivate {
         Template *template;        /* in use by us; NULL when it is gone (adopted) */
         char *dir;                 /* RuntimeDirectory/sandbox/<id> */
@@ -63,9 +69,17 @@ struct SandboxPrivate {
         void *create_userdata;
         SandboxWaiter *waiters;
 
+        /* Limits that are being changed, when limits_done is set. */
         SandboxDone limits_done;
         void *limits_userdata;
-        uint64_t limits_cpu_quota_usec;
+        SandboxLimits limits;
+        uint64_t limits_reached;     /* memory that it came to */
+        uint64_t limits_held;        /* by the guest, as it last said */
+        uint64_t limits_moved_usec;  /* CLOCK_MONOTONIC: when that last changed */
+        uint64_t limits_deadline_usec;
+        MemoryPlan limits_plan;
+        bool limits_helped;          /* by the balloon, where unplugging got no further */
+        sd_event_source *limits_timer;
 };
 
 /* UINT64_MAX is never, and stays that. */
@@ -85,6 +99,8 @@ uint64_t clock_usec(clockid_t clock);
 
 /* sandbox-check.c: fills s from spec, or says what is wrong with it */
 int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error);
+/* Rounds it up. t: NULL when it is gone. */
+int sandbox_check_memory(const Manager *m, const Template *t, uint64_t *mem_bytes, sd_bus_error *error);
 
 /* sandbox-prepare.c: directory, control socket, exit file, console, overlay, KVM */
 int sandbox_prepare(Sandbox *s, sd_bus_error *error);

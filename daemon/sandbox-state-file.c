@@ -45,6 +45,8 @@ static int add_numbers(json_object *o, const Sandbox *s) {
         } numbers[] = {
                 { "owner-uid", s->owner_uid },
                 { "memory", s->mem_bytes },
+                { "boot-memory", s->boot_mem_bytes },
+                { "plug", s->plug_bytes },
                 { "cpus", s->cpus },
                 { "disk", s->disk_bytes },
                 { "cpu-quota", s->cpu_quota_usec },
@@ -140,6 +142,8 @@ static int load_numbers(Sandbox *s, json_object *o) {
         } numbers[] = {
                 { "owner-uid", 0, UINT32_MAX - 1, &owner },
                 { "memory", 1, UINT64_MAX, &s->mem_bytes },
+                { "boot-memory", 1, UINT64_MAX, &s->boot_mem_bytes },
+                { "plug", 0, UINT64_MAX, &s->plug_bytes },
                 { "cpus", 1, 255, &cpus },
                 { "disk", 0, UINT64_MAX, &s->disk_bytes },
                 { "cpu-quota", 1, UINT64_MAX, &s->cpu_quota_usec },

@@ -79,6 +79,7 @@ static void private_free(Sandbox *s) {
         sd_event_source_disable_unref(p->deadline_timer);
         sd_event_source_disable_unref(p->step_timer);
         sd_event_source_disable_unref(p->stop_timer);
+        sd_event_source_disable_unref(p->limits_timer);
         sd_event_source_disable_unref(p->finish_source);
         vmm_client_free(p->vmm);
         scope_free(p->scope);
@@ -255,41 +256,5 @@ int sandbox_kill(Sandbox *s, VmmExitReason reason, SandboxDone done, void *userd
                 sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "Sandbox %s was ended while it was being created", s->id);
         else
                 sandbox_end(s, reason);
-        return 0;
-}
-
-static void on_limits(Scope *scope, const sd_bus_error *error, void *userdata) {
-        Sandbox *s = userdata;
-        SandboxDone done = s->priv->limits_done;
-
-        s->priv->limits_done = NULL;
-        if (!error) {
-                s->cpu_quota_usec = s->priv->limits_cpu_quota_usec;
-                (void) sandbox_save(s);
-                sandbox_changed(s, "CPUQuotaPerSecUSec");
-        }
-        if (done)
-                done(s, error, s->priv->limits_userdata);
-}
-
-int sandbox_set_limits(Sandbox *s, uint64_t cpu_quota_usec, SandboxDone done, void *userdata, sd_bus_error *error) {
-        struct SandboxPrivate *p = s->priv;
-
-        int r = sandbox_check_running(s, error);
-        if (r < 0)
-                return r;
-        if (cpu_quota_usec == 0)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "No limit to change was given");
-        if (cpu_quota_usec < USEC_PER_SEC / 100 || cpu_quota_usec > 1024 * USEC_PER_SEC)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                         "A CPU quota lies between 1%% and 102400%%");
-        r = scope_set_limits(p->scope, 0, cpu_quota_usec, on_limits, s);
-        if (r == -EBUSY)
-                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "Limits of sandbox %s are being changed already", s->id);
-        if (r < 0)
-                return sd_bus_error_set_errno(error, r);
-        p->limits_cpu_quota_usec = cpu_quota_usec;
-        p->limits_done = done;
-        p->limits_userdata = userdata;
         return 0;
 }

@@ -68,7 +68,9 @@ struct Sandbox {
         char *request_id;
         char **labels;
         char *bound_client;
-        uint64_t mem_bytes;
+        uint64_t mem_bytes;                /* as it is now */
+        uint64_t boot_mem_bytes;           /* as it was created with */
+        uint64_t plug_bytes;               /* how much more there can be */
         uint32_t cpus;
         uint64_t disk_bytes;
         uint64_t cpu_quota_usec;
@@ -137,8 +139,14 @@ int sandbox_kill(Sandbox *s, VmmExitReason reason, SandboxDone done, void *userd
 
 /* From now; UINT64_MAX = none. */
 int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error);
-/* 0 leaves a limit as it is. Asynchronous towards PID 1. */
-int sandbox_set_limits(Sandbox *s, uint64_t cpu_quota_usec, SandboxDone done, void *userdata, sd_bus_error *error);
+/* 0 leaves a limit as it is. */
+typedef struct SandboxLimits {
+        uint64_t mem_bytes;
+        uint64_t cpu_quota_usec;
+} SandboxLimits;
+
+/* done is called when PID 1 has set them and the guest has done its part, or did not in time. */
+int sandbox_set_limits(Sandbox *s, const SandboxLimits *limits, SandboxDone done, void *userdata, sd_bus_error *error);
 
 typedef struct SandboxStatistics {
         uint64_t memory_current, memory_peak, cpu_usage_usec, pids_current, oom_kills; /* UINT64_MAX = not known */

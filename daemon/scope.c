@@ -347,7 +347,8 @@ static int on_limits_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_
         return 0;
 }
 
-int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t cpu_quota_usec, ScopeDone done, void *userdata) {
+int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t mem_swap_max, uint64_t cpu_quota_usec, ScopeDone done,
+                     void *userdata) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
         if (s->limits_slot)
@@ -360,6 +361,8 @@ int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t cpu_quota_usec, ScopeD
                 r = sd_bus_message_open_container(m, 'a', "(sv)");
         if (r >= 0 && mem_max > 0)
                 r = append_limit(m, "MemoryMax", mem_max);
+        if (r >= 0 && mem_swap_max > 0)
+                r = append_limit(m, "MemorySwapMax", mem_swap_max);
         if (r >= 0 && cpu_quota_usec > 0)
                 r = append_limit(m, "CPUQuotaPerSecUSec", cpu_quota_usec);
         if (r >= 0)

@@ -50,7 +50,7 @@ DEFINE_CLEANUP(Scope *, scope_free);
 const char *scope_name(const Scope *s);
 
 /* Changes limits; 0 leaves one as it is. One change at a time. */
-int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t cpu_quota_usec, ScopeDone done, void *userdata);
+int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t mem_swap_max, uint64_t cpu_quota_usec, ScopeDone done, void *userdata);
 /* SIGKILL to everything in it. */
 int scope_kill(Scope *s);
 /* The same for one that nobody has taken over. */

@@ -52,9 +52,12 @@ static int method_set_timeout(sd_bus_message *m, void *userdata, sd_bus_error *e
 
 static int method_set_limits(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Sandbox *s = userdata;
-        uint64_t quota = 0;
+        SandboxLimits limits = {};
         uid_t actor;
-        const BusOption options[] = { { "cpu-quota", BUS_OPTION_U64, &quota, BUS_OPTION_NONZERO } };
+        const BusOption options[] = {
+                { "cpu-quota", BUS_OPTION_U64, &limits.cpu_quota_usec, BUS_OPTION_NONZERO },
+                { "memory", BUS_OPTION_U64, &limits.mem_bytes, BUS_OPTION_NONZERO },
+        };
 
         int r = bus_authorize_sandbox(m, s, POLKIT_MANAGE, &actor, error);
         if (r <= 0)
@@ -62,7 +65,7 @@ static int method_set_limits(sd_bus_message *m, void *userdata, sd_bus_error *er
         r = bus_options_read(m, options, ELEMENTSOF(options), error);
         if (r < 0)
                 return r;
-        return bus_keep_call(m, sandbox_set_limits(s, quota, on_gone, sd_bus_message_ref(m), error));
+        return bus_keep_call(m, sandbox_set_limits(s, &limits, on_gone, sd_bus_message_ref(m), error));
 }
 
 static int append_number(sd_bus_message *reply, const char *name, uint64_t value) {

@@ -472,9 +472,12 @@ int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error) 
         return 0;
 }
 
-int sandbox_set_limits(Sandbox *s, uint64_t cpu_quota_usec, SandboxDone done, void *userdata, sd_bus_error *error) {
-        s->cpu_quota_usec = cpu_quota_usec;
-        changed(s, "CPUQuotaPerSecUSec", NULL);
+int sandbox_set_limits(Sandbox *s, const SandboxLimits *limits, SandboxDone done, void *userdata, sd_bus_error *error) {
+        if (limits->cpu_quota_usec > 0)
+                s->cpu_quota_usec = limits->cpu_quota_usec;
+        if (limits->mem_bytes > 0)
+                s->mem_bytes = limits->mem_bytes;
+        changed(s, "CPUQuotaPerSecUSec", "Memory");
         done(s, NULL, userdata);
         return 0;
 }

@@ -62,7 +62,7 @@ static int on_line(char *line) {
         else if (sscanf(line, "adopt %199s", name) == 1)
                 r = scope_adopt(units, name, &scope);
         else if (sscanf(line, "limits %llu %llu", &a, &b) == 2)
-                r = scope_set_limits(scope, a, b, on_done, NULL);
+                r = scope_set_limits(scope, a, a, b, on_done, NULL);
         else if (startswith(line, "result"))
                 r = scope_get_result(scope, on_result, NULL);
         else if (startswith(line, "kill"))

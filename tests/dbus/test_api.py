@@ -131,7 +131,8 @@ def test_get_by_pid(host, guest):
     ('Connect', 'q', ['0'], 'Port 0'),
     ('StatFile', 'sb', ['etc', 'false'], 'not absolute'),
     ('CopyTo', 'sa{sv}', ['/x', '1', 'mode', 'u', '65536'], 'no mode'),
-    ('SetLimits', 'a{sv}', ['1', 'memory', 't', '5'], "no option 'memory'"),
+    ('SetLimits', 'a{sv}', ['1', 'memory', 's', '5'], "'memory'"),
+    ('SetLimits', 'a{sv}', ['1', 'disk', 't', '5'], "no option 'disk'"),
 ])
 def test_bad_arguments(host, guest, method, signature, arguments, words):
     result = host.call(sandbox(guest), 'Sandbox', method, signature, *arguments)
@@ -166,6 +167,8 @@ def test_limits_and_statistics(host, guest):
     assert host.call(sandbox(guest), 'Sandbox', 'SetTimeout', 't', '60000000').returncode == 0
     p = host.ctl('show', guest, '-p', 'CPUQuotaPerSecUSec,TimeoutUSec', '--value').stdout.split('\n')
     assert p[:2] == ['500ms', '1min']
+    assert host.call(sandbox(guest), 'Sandbox', 'SetLimits', 'a{sv}', '1', 'memory', 't', '1073741824').returncode == 0
+    assert host.ctl('show', guest, '-p', 'Memory', '--value').stdout.strip() == '1073741824'
     statistics = host.call(sandbox(guest), 'Sandbox', 'GetStatistics').stdout
     assert '"exits" t 17' in statistics and 'MemoryPeak' not in statistics
 

@@ -160,7 +160,7 @@ class TestScope(dbusmock.DBusTestCase):
         self.assertEqual(dict(properties), {"CPUQuotaPerSecUSec": 250000})
         self.tell("limits 1048576 0")
         self.assertEqual(self.line(), "done")
-        self.assertEqual(dict(self.wait_call("SetUnitProperties", 2)[2]), {"MemoryMax": 1048576})
+        self.assertEqual(dict(self.wait_call("SetUnitProperties", 2)[2]), {"MemoryMax": 1048576, "MemorySwapMax": 1048576})
 
     def test_kill(self):
         self.tell("start " + NAME)

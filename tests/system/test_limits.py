@@ -72,3 +72,37 @@ def test_lifetime_ends_it_with_a_reason():
     wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
     assert b"timeout" in ctl("show", sandbox_id).stdout
     assert "exit" in events(sandbox_id)
+
+
+def set_memory(sandbox_id, mib):
+    return run("busctl", "--timeout=280", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
+               "org.cubed.Cube1.Sandbox", "SetLimits", "a{sv}", "1", "memory", "t", str(mib << 20))
+
+
+def guest_mib(sandbox_id):
+    return int(ctl_ok("exec", sandbox_id, "--", "sed", "-n", "s/MemTotal: *\\([0-9]*\\).*/\\1/p", "/proc/meminfo")) >> 10
+
+
+@pytest.mark.parametrize("template", ["python", "python612"])
+def test_memory_grows_and_shrinks_while_the_guest_runs(template):
+    with created("--template", template, "--memory", "256M") as sandbox_id:
+        small, wall = guest_mib(sandbox_id), scope_number(sandbox_id, "MemoryMax")
+        assert set_memory(sandbox_id, 640).returncode == 0
+        assert guest_mib(sandbox_id) - small == 384
+        assert 384 << 20 <= scope_number(sandbox_id, "MemoryMax") - wall < 400 << 20
+
+        # More than it was created with, all of it touched, and given back by itself once it is free.
+        ctl_ok("exec", sandbox_id, "--", "python3", "-c",
+               "b = bytearray(450 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1", timeout=300)
+        wait_for("free pages to be given back", lambda: scope_number(sandbox_id, "MemoryCurrent") < 260 << 20)
+
+        assert set_memory(sandbox_id, 224).returncode == 0
+        assert small - guest_mib(sandbox_id) == 32
+        assert scope_number(sandbox_id, "MemoryMax") < wall
+        assert scope_number(sandbox_id, "MemoryCurrent") <= scope_number(sandbox_id, "MemoryMax")
+        assert ctl("show", "-p", "Memory", "--value", sandbox_id).stdout.strip() == b"%d" % (224 << 20)
+
+        assert set_memory(sandbox_id, 256).returncode == 0
+        assert guest_mib(sandbox_id) == small
+        too_much = set_memory(sandbox_id, 5120)
+        assert too_much.returncode != 0 and b"can grow to" in too_much.stderr

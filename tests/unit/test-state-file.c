@@ -39,6 +39,8 @@ static Sandbox *make(void) {
         s->labels[0] = strdup("a=b");
         s->labels[1] = strdup("quote=\"\\u0041");
         s->mem_bytes = MIB(256);
+        s->boot_mem_bytes = MIB(128);
+        s->plug_bytes = GIB(1);
         s->cpus = 2;
         s->disk_bytes = GIB(4);
         s->cpu_quota_usec = 2 * USEC_PER_SEC;
