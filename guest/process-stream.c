@@ -59,7 +59,10 @@ static void run_terminal(ProcessStream *x, uint32_t events) {
                 what = RELAY_HOST_GONE;
 
         if (what & RELAY_DOWN_END) {
-                close_local(x);
+                /* A program may close its terminal just before it exits (cat does): closing our end
+                 * then would end it by SIGHUP in place of its own status. */
+                if (x->process->exited)
+                        close_local(x);
                 stream_free(s);
         } else if (what & RELAY_HOST_GONE) {
                 process_hang_up(x->process);

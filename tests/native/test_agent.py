@@ -568,6 +568,12 @@ def test_terminal_end_of_input_is_ctrl_d(agent):
     assert agent.code(pid) == 0
 
 
+def test_terminal_closed_before_the_exit_does_not_change_the_status(agent):
+    pid = agent.exec("sh", "-c", "exec <&- >&- 2>&-; sleep 0.3; exit 3", PTY=1)
+    assert agent.attach(pid, PTY).read_all() == b""
+    assert agent.code(pid) == 3
+
+
 def test_terminal_with_much_output(agent):
     pid = agent.exec("seq", "200000", PTY=1)
     out = agent.attach(pid, PTY).read_all()
