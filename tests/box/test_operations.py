@@ -38,7 +38,7 @@ CALLS = {
 def table():
     with open(os.path.join(HERE, "..", "..", "docs", "ARCHITECTURE.md"), encoding="utf-8") as f:
         text = f.read()
-    lines = text[text.index("## Operations by state"):].splitlines()
+    lines = text.split("## Operations by state")[1].split("\n## ")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     states = rows[0][1:]
     return [(row[0], state, outcome) for row in rows[2:] for state, outcome in zip(states, row[1:])]
