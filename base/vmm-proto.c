@@ -24,6 +24,8 @@ static const char *const state_table[_VMM_STATE_MAX] = {
         [VMM_STATE_BUILT] = "built",
         [VMM_STATE_RUNNING] = "running",
         [VMM_STATE_STOPPING] = "stopping",
+        [VMM_STATE_PAUSED] = "paused",
+        [VMM_STATE_TORN] = "torn",
 };
 
 const char *vmm_exit_reason_to_string(VmmExitReason reason) {

@@ -39,13 +39,14 @@ typedef enum VmmOp {
         /* Requests. State needed in brackets, state after -> */
         VMM_OP_HELLO = 1,      /* [any] -> STATE, FRAME: AGENT_READY if the agent is connected, FD CONSOLE */
         VMM_OP_BUILD,          /* [new] configuration and fds -> [built]: everything but running */
-        VMM_OP_CLAIM,          /* [built] HOSTNAME etc. as FRAME (an AGENT_CLAIM frame) -> [running] */
+        VMM_OP_CLAIM,          /* [built] HOSTNAME etc. as FRAME (an AGENT_CLAIM frame) -> [running]. Behind a
+                                  LOAD the guest goes on, and this frame is the first that its agent gets */
         VMM_OP_AGENT,          /* [running] FRAME: put on the control stream. Answered once queued; the
                                   agent's answer comes as event VMM_EVENT_AGENT. -EAGAIN: queue full */
         VMM_OP_STREAM,         /* [running] FRAME (AGENT_STREAM_*), FD STREAM -> FRAME: the agent's
                                   first answer; error -ECONNREFUSED/-ETIMEDOUT when there was none */
         VMM_OP_CONSOLE,        /* [any] -> FD CONSOLE */
-        VMM_OP_STATISTICS,     /* [built, running] -> COUNTER... */
+        VMM_OP_STATISTICS,     /* [all but new] -> COUNTER... */
         VMM_OP_STOP,           /* [running] TIMEOUT_USEC: ask the guest to power off; then end */
         VMM_OP_KILL,           /* [any] end now, reason killed */
         VMM_OP_RESIZE,         /* [built, running] PLUGGED_BYTES: what the guest shall have plugged of its
@@ -53,6 +54,19 @@ typedef enum VmmOp {
                                   says how far it is */
         VMM_OP_BALLOON,        /* [built, running] BALLOON_BYTES: what the guest shall lend to the host; as
                                   above, balloon-bytes */
+
+        /* Snapshots; base/snapshot-format.h has the files. */
+        VMM_OP_PAUSE = 16,     /* [running] -> [paused]: no vCPU runs, no device touches memory or disk.
+                                  -ETIMEDOUT: something did not stop in time, all runs on */
+        VMM_OP_RESUME,         /* [paused] -> [running]. Behind a ROLLBACK with FRAME (AGENT_CLAIM), else without.
+                                  FD LAYER: the file of the pages just saved, which is put beneath the
+                                  guest's memory: its pages are private no more */
+        VMM_OP_SAVE,           /* [paused; built by LOAD] FD STATE (written), FD PAGEMAP -> ID, RUNS: the
+                                  private pages, for the peer to copy before it resumes */
+        VMM_OP_LOAD,           /* [new] as BUILD, without kernel, command line, initrd, memory size and possible
+                                  CPUs; FD STATE (read), FD LAYER..., the lowest first -> [built] */
+        VMM_OP_ROLLBACK,       /* [paused, torn] FD STATE, FD LAYER..., FD DISK_OVERLAY: for each writable disk
+                                  or none -> [paused]. On error nothing has changed, or the state is torn */
 
         /* Events */
         VMM_EVENT_AGENT = 64,  /* FRAME from the agent's control stream (AGENT_READY too) */
@@ -86,6 +100,8 @@ typedef enum VmmTag {
                                   of 128 MiB; none without it */
         VMM_TAG_PLUGGED_BYTES, /* u64, a multiple of 2 MiB */
         VMM_TAG_BALLOON_BYTES, /* u64, a multiple of 4 KiB, less than MEM_BYTES + PLUG_BYTES */
+        VMM_TAG_ID = 32,       /* 16 bytes: of a snapshot */
+        VMM_TAG_RUNS,          /* VmmRun..., by address, not overlapping */
 } VmmTag;
 
 typedef enum VmmFdRole {
@@ -97,6 +113,9 @@ typedef enum VmmFdRole {
         VMM_FD_DISK_BASE,      /* of the disk record with the same index; read-only */
         VMM_FD_DISK_OVERLAY,   /* read-write; absent for a read-only disk */
         VMM_FD_STREAM,         /* connected stream socket */
+        VMM_FD_STATE = 16,     /* state file of a snapshot, a regular file */
+        VMM_FD_LAYER,          /* memory file of a snapshot, read-only */
+        VMM_FD_PAGEMAP,        /* /proc/<pid>/pagemap of this VMM, which can't open it itself */
         _VMM_FD_ROLE_MAX,
 } VmmFdRole;
 
@@ -105,6 +124,8 @@ typedef enum VmmState {
         VMM_STATE_BUILT,
         VMM_STATE_RUNNING,
         VMM_STATE_STOPPING,
+        VMM_STATE_PAUSED,
+        VMM_STATE_TORN,        /* a ROLLBACK failed half-way: only ROLLBACK and KILL lead on */
         _VMM_STATE_MAX,
 } VmmState;
 
@@ -150,6 +171,13 @@ typedef struct VmmCounter {
         char name[24];            /* NUL-padded */
         uint64_t value;
 } VmmCounter;
+
+/* Private pages of the guest's. hva is where they lie in the VMM, for process_vm_readv(). */
+typedef struct VmmRun {
+        uint64_t gpa;
+        uint64_t bytes;           /* multiple of 4096 */
+        uint64_t hva;
+} VmmRun;
 
 /* What is left of a VMM: written to VMM_FD_EXIT in one write before it ends. */
 #define VMM_EXIT_RECORD_MAGIC 0x54495845U
