@@ -87,6 +87,43 @@ void guest_mem_done(GuestMem *m) {
         *m = (GuestMem) {};
 }
 
+uint64_t guest_mem_bytes(const GuestMem *m) {
+        uint64_t bytes = 0;
+
+        assert(m);
+
+        for (unsigned i = 0; i < m->n_regions; i++)
+                bytes += m->regions[i].size;
+        return bytes;
+}
+
+int guest_mem_clear(GuestMem *m, uint64_t gpa, uint64_t bytes) {
+        uint8_t *hva = guest_mem_ptr(m, gpa, bytes);
+        if (!hva)
+                return -EFAULT;
+        return make_usable(hva, bytes) < 0 ? -errno : 0;
+}
+
+int guest_mem_map_file(GuestMem *m, uint64_t gpa, uint64_t bytes, int fd, uint64_t offset) {
+        const int flags = MAP_PRIVATE|MAP_NORESERVE|MAP_FIXED;
+
+        uint8_t *hva = guest_mem_ptr(m, gpa, bytes);
+        if (!hva)
+                return -EFAULT;
+        if (mmap(hva, bytes, PROT_READ|PROT_WRITE, flags, fd, (off_t) offset) == MAP_FAILED)
+                return -errno;
+        return madvise(hva, bytes, MADV_DONTDUMP) < 0 ? -errno : 0;
+}
+
+int guest_mem_drop_private(GuestMem *m) {
+        assert(m);
+
+        for (unsigned i = 0; i < m->n_regions; i++)
+                if (madvise(m->regions[i].hva, m->regions[i].size, MADV_DONTNEED) < 0)
+                        return -errno;
+        return 0;
+}
+
 void *guest_mem_ptr(const GuestMem *m, uint64_t gpa, uint64_t len) {
         assert(m);
 

@@ -39,6 +39,14 @@ int guest_mem_init(GuestMem *m, uint64_t bytes);
  * others. */
 int guest_mem_add_region(GuestMem *m, uint64_t gpa, uint64_t bytes);
 void guest_mem_done(GuestMem *m);
+uint64_t guest_mem_bytes(const GuestMem *m);
+
+/* Put other memory at a range, in whole pages, while no vCPU runs: fresh zeros, or a private view of a file,
+ * whose range must exist. What was there is gone. -EFAULT when the range is not RAM. */
+int guest_mem_clear(GuestMem *m, uint64_t gpa, uint64_t bytes);
+int guest_mem_map_file(GuestMem *m, uint64_t gpa, uint64_t bytes, int fd, uint64_t offset);
+/* Private copies of pages are given up: what is mapped beneath shows again. */
+int guest_mem_drop_private(GuestMem *m);
 
 /* NULL when [gpa, gpa+len) is not RAM. The bytes may change at any time: copy, then check. */
 void *guest_mem_ptr(const GuestMem *m, uint64_t gpa, uint64_t len);
