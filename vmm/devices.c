@@ -3,52 +3,15 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 
-#include "vmm/devices.h"
+#include "vmm/devices-private.h"
 #include "vmm/memmap.h"
-#include "vmm/pvpanic-pci.h"
 #include "vmm/seccomp.h"
-#include "vmm/virtio-balloon.h"
-#include "vmm/virtio-blk.h"
-#include "vmm/virtio-mem.h"
-#include "vmm/virtio-rng.h"
-#include "vmm/virtio-vsock.h"
 
 #define ECAM_FUNCTION_BYTES 4096U
 #define BAR_STRIDE MIB(1) /* each slot's BAR has a place of its own */
 #define DISK_STACK_BYTES KIB(256)
-
-typedef enum Slot {
-        SLOT_HOST_BRIDGE,
-        SLOT_VSOCK,
-        SLOT_VDA,
-        SLOT_VDB,
-        SLOT_RNG,
-        SLOT_PVPANIC,
-        SLOT_BALLOON = 7,
-        SLOT_MEM,
-        _SLOT_MAX,
-} Slot;
-
-struct Devices {
-        Vm *vm;
-        DeviceEvents events;
-        PciFunction *slots[_SLOT_MAX]; /* NULL: empty */
-
-        PciFunction host_bridge;
-        Pvpanic pvpanic;
-        VirtioVsock *vsock;
-        VirtioRng *rng;
-        VirtioBalloon *balloon;
-        VirtioMem *mem; /* NULL: no region for it */
-        VirtioBlk *disks[2];
-
-        /* The thread that serves the disks. */
-        Loop *disk_loop;
-        pthread_t disk_thread;
-        bool disk_thread_started;
-        int disk_stop_fd;
-        LoopSource *disk_stop_source;
-};
+/* How long a request to the host's file may take before a pause is given up. */
+#define DISK_PARK_TIMEOUT_USEC (2 * USEC_PER_SEC)
 
 static uint64_t bar_gpa(Slot slot) {
         return MEMMAP_PCI_MMIO + slot * BAR_STRIDE;
@@ -164,6 +127,58 @@ static int on_disk_stop(LoopSource *s, int fd, uint32_t events, void *userdata) 
         return 0;
 }
 
+/* Parked: everything that was asked for is done, and the thread holds still until it is let go. */
+static int on_disk_park(LoopSource *s, int fd, uint32_t events, void *userdata) {
+        Devices *d = userdata;
+        eventfd_t count;
+
+        (void) eventfd_read(fd, &count);
+        for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
+                if (d->disks[i])
+                        virtio_pci_drain(virtio_blk_pci(d->disks[i]));
+
+        pthread_mutex_lock(&d->park_lock);
+        while (d->park_wanted) {
+                d->parked = true;
+                pthread_cond_broadcast(&d->park_changed);
+                pthread_cond_wait(&d->park_changed, &d->park_lock);
+        }
+        d->parked = false;
+        pthread_mutex_unlock(&d->park_lock);
+        return 0;
+}
+
+static void unpark_disks(Devices *d) {
+        pthread_mutex_lock(&d->park_lock);
+        d->park_wanted = false;
+        pthread_cond_broadcast(&d->park_changed);
+        pthread_mutex_unlock(&d->park_lock);
+}
+
+static int park_disks(Devices *d) {
+        struct timespec until;
+        int r = 0;
+
+        if (!d->disk_thread_started)
+                return 0;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += DISK_PARK_TIMEOUT_USEC / USEC_PER_SEC;
+
+        pthread_mutex_lock(&d->park_lock);
+        d->park_wanted = true;
+        (void) eventfd_write(d->disk_park_fd, 1);
+        while (!d->parked && r == 0)
+                r = pthread_cond_clockwait(&d->park_changed, &d->park_lock, CLOCK_MONOTONIC, &until);
+        bool parked = d->parked;
+        pthread_mutex_unlock(&d->park_lock);
+
+        if (parked)
+                return 0;
+        unpark_disks(d);
+        return -ETIMEDOUT;
+}
+
 static int start_disk_thread(Devices *d) {
         pthread_attr_t attr;
         sigset_t all, before;
@@ -190,6 +205,7 @@ static void stop_disk_thread(Devices *d) {
 
         if (!d->disk_thread_started)
                 return;
+        unpark_disks(d);
         (void) !write(d->disk_stop_fd, &one, sizeof(one));
         (void) pthread_join(d->disk_thread, NULL);
         d->disk_thread_started = false;
@@ -204,9 +220,12 @@ static int make_disk_loop(Devices *d) {
                 return r;
 
         d->disk_stop_fd = eventfd(0, EFD_CLOEXEC|EFD_NONBLOCK);
-        if (d->disk_stop_fd < 0)
+        d->disk_park_fd = eventfd(0, EFD_CLOEXEC|EFD_NONBLOCK);
+        if (d->disk_stop_fd < 0 || d->disk_park_fd < 0)
                 return -errno;
         r = loop_add_fd(d->disk_loop, d->disk_stop_fd, EPOLLIN, on_disk_stop, d, &d->disk_stop_source);
+        if (r >= 0)
+                r = loop_add_fd(d->disk_loop, d->disk_park_fd, EPOLLIN, on_disk_park, d, &d->disk_park_source);
 
         for (unsigned i = 0; i < ELEMENTSOF(d->disks) && r >= 0; i++)
                 if (d->disks[i])
@@ -307,7 +326,9 @@ int devices_new(Vm *vm, Loop *loop, const DevicesConfig *config, const DeviceEve
 
         d->vm = vm;
         d->events = *events;
-        d->disk_stop_fd = -EBADF;
+        d->disk_stop_fd = d->disk_park_fd = -EBADF;
+        (void) pthread_mutex_init(&d->park_lock, NULL);
+        (void) pthread_cond_init(&d->park_changed, NULL);
         make_host_bridge(d);
         make_pvpanic(d);
 
@@ -351,10 +372,14 @@ Devices *devices_free(Devices *d) {
 
         stop_disk_thread(d);
         loop_remove(d->disk_stop_source);
+        loop_remove(d->disk_park_source);
         for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
                 virtio_blk_free(d->disks[i]);
         loop_free(d->disk_loop);
         safe_close(d->disk_stop_fd);
+        safe_close(d->disk_park_fd);
+        (void) pthread_cond_destroy(&d->park_changed);
+        (void) pthread_mutex_destroy(&d->park_lock);
 
         virtio_mem_free(d->mem);
         virtio_balloon_free(d->balloon);
@@ -367,6 +392,29 @@ Devices *devices_free(Devices *d) {
 }
 
 /* Loop thread */
+
+int devices_pause(Devices *d) {
+        assert(d);
+
+        int r = park_disks(d);
+        if (r < 0)
+                return r;
+        virtio_vsock_pause(d->vsock);
+        virtio_pci_drain(virtio_rng_pci(d->rng));
+        virtio_pci_pause(virtio_rng_pci(d->rng));
+        return 0;
+}
+
+void devices_resume(Devices *d) {
+        assert(d);
+
+        virtio_vsock_resume(d->vsock);
+        virtio_pci_resume(virtio_rng_pci(d->rng));
+        for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
+                if (d->disks[i])
+                        virtio_pci_resume(virtio_blk_pci(d->disks[i]));
+        unpark_disks(d);
+}
 
 int devices_control_send(Devices *d, const uint8_t *frame, size_t size) {
         assert(d);

@@ -9,6 +9,7 @@
 
 #include "base/frame.h"
 #include "vmm/loop.h"
+#include "vmm/snapshot-file.h"
 #include "vmm/vm.h"
 
 typedef struct Devices Devices;
@@ -59,6 +60,23 @@ int devices_control_send(Devices *d, const uint8_t *frame, size_t size);
 /* While cubed is slow: the guest gets no more credit on the control stream, so that not more than
  * what it had credit for still comes. A control stream that is opened meanwhile is held too. */
 void devices_control_hold(Devices *d, bool hold);
+
+/* With all vCPUs parked: does what the guest has asked for, then touches neither its memory nor its disks.
+ * -ETIMEDOUT when a disk does not come to rest: then nothing has changed. */
+int devices_pause(Devices *d);
+/* Also behind devices_apply(). */
+void devices_resume(Devices *d);
+
+/* Both while paused, or before the start. */
+void devices_save(Devices *d, SnapshotWriter *w);
+/* Loading a snapshot: prepare checks everything and changes nothing, apply can't fail. overlay_fds: for each
+ * disk another overlay, or -EBADF; taken in any case. */
+typedef struct DevicesLoad DevicesLoad;
+int devices_prepare(Devices *d, const SnapshotFile *f, int overlay_fds[static 2], DevicesLoad **ret, ErrorText *e);
+bool devices_load_has_control(const DevicesLoad *l);
+/* Takes l. The devices are paused afterwards, streams from before are gone. */
+void devices_apply(Devices *d, DevicesLoad *l);
+DevicesLoad *devices_load_free(DevicesLoad *l);
 
 /* The agent's first answer to a stream (a whole frame, header included), or error < 0:
  * -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET, -EBADMSG. */

@@ -194,6 +194,39 @@ void overlay_done(Overlay *o) {
         *o = (Overlay) { .base_fd = -EBADF, .overlay_fd = -EBADF };
 }
 
+void overlay_done_other(Overlay *other) {
+        assert(other);
+
+        other->base_fd = -EBADF;
+        overlay_done(other);
+}
+
+int overlay_open_other(const Overlay *o, int fd, Overlay *ret) {
+        assert(o);
+        assert(ret);
+
+        *ret = (Overlay) {
+                .base_fd = o->base_fd,
+                .overlay_fd = fd,
+                .base_bytes = o->base_bytes,
+                .disk_bytes = o->disk_bytes,
+                .block = OVERLAY_BLOCK_MIN,
+        };
+        int r = open_overlay(ret);
+        if (r < 0)
+                overlay_done_other(ret);
+        return r;
+}
+
+void overlay_swap(Overlay *o, Overlay *other) {
+        Overlay before = *o;
+
+        assert(other);
+
+        *o = *other;
+        *other = before;
+}
+
 /* Reading */
 
 static int read_base(const Overlay *o, Cursor *c, uint64_t offset, uint64_t len) {

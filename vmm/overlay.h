@@ -40,6 +40,13 @@ typedef struct Overlay {
 int overlay_init(Overlay *o, int base_fd, int overlay_fd, uint64_t base_bytes, uint64_t disk_bytes);
 void overlay_done(Overlay *o);
 
+/* Another file takes the overlay's place: opened first, aside, then put in by overlay_swap(). Takes fd in any
+ * case; ret borrows o's base. */
+int overlay_open_other(const Overlay *o, int fd, Overlay *ret);
+void overlay_swap(Overlay *o, Overlay *other);
+/* Drops what overlay_open_other() made, or what overlay_swap() put out. */
+void overlay_done_other(Overlay *other);
+
 /* All of it or an error; [offset, offset + bytes of iov) must lie inside the disk, else -EINVAL. */
 int overlay_read(Overlay *o, const struct iovec *iov, size_t n_iov, uint64_t offset);
 int overlay_write(Overlay *o, const struct iovec *iov, size_t n_iov, uint64_t offset);

@@ -176,3 +176,42 @@ void serial_write(Serial *s, unsigned offset, uint8_t v) {
         register_write(s, offset, v);
         pthread_mutex_unlock(&s->lock);
 }
+
+void serial_save(Serial *s, SnapshotWriter *w) {
+        assert(s);
+
+        pthread_mutex_lock(&s->lock);
+        SerialState state = {
+                .interrupt_enable = s->interrupt_enable,
+                .fifo_control = s->fifo_control,
+                .line_control = s->line_control,
+                .modem_control = s->modem_control,
+                .scratch = s->scratch,
+                .divisor = s->divisor,
+        };
+        pthread_mutex_unlock(&s->lock);
+
+        snapshot_writer_begin(w, SNAPSHOT_SECTION_SERIAL, 0);
+        snapshot_writer_put(w, &state, sizeof(state));
+}
+
+int serial_parse(SnapshotReader *r, SerialState *ret, ErrorText *e) {
+        assert(ret);
+
+        int k = snapshot_read(r, ret, sizeof(*ret), e);
+        return k < 0 ? k : snapshot_read_end(r, e);
+}
+
+void serial_apply(Serial *s, const SerialState *state) {
+        assert(s);
+        assert(state);
+
+        pthread_mutex_lock(&s->lock);
+        s->interrupt_enable = state->interrupt_enable & INTERRUPT_ENABLE_MASK;
+        s->fifo_control = state->fifo_control;
+        s->line_control = state->line_control;
+        s->modem_control = state->modem_control & MODEM_CONTROL_MASK;
+        s->scratch = state->scratch;
+        s->divisor = state->divisor;
+        pthread_mutex_unlock(&s->lock);
+}

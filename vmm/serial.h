@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 #include "base/console-ring.h"
-#include "vmm/error.h"
+#include "vmm/snapshot-file.h"
 
 #define SERIAL_PORTS 8U
 
@@ -32,3 +32,18 @@ int serial_attach(Serial *s, int ring_fd, ErrorText *e);
 /* offset < SERIAL_PORTS */
 uint8_t serial_read(Serial *s, unsigned offset);
 void serial_write(Serial *s, unsigned offset, uint8_t v);
+
+/* Registers, as a snapshot has them; what was printed is not in it. */
+typedef struct SerialState {
+        uint8_t interrupt_enable;
+        uint8_t fifo_control;
+        uint8_t line_control;
+        uint8_t modem_control;
+        uint8_t scratch;
+        uint8_t reserved;
+        uint16_t divisor;
+} SerialState;
+
+void serial_save(Serial *s, SnapshotWriter *w);
+int serial_parse(SnapshotReader *r, SerialState *ret, ErrorText *e);
+void serial_apply(Serial *s, const SerialState *state);

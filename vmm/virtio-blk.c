@@ -167,6 +167,11 @@ VirtioPci *virtio_blk_pci(VirtioBlk *b) {
         return &b->pci;
 }
 
+Overlay *virtio_blk_overlay(VirtioBlk *b) {
+        assert(b);
+        return &b->overlay;
+}
+
 static void count(VirtioBlk *b, const char *what, uint64_t value, CounterFn fn, void *userdata) {
         char name[24];
 

@@ -18,5 +18,7 @@ int virtio_blk_new(Vm *vm, uint64_t bar_gpa, const char *name, const DiskConfig 
                    void *on_error_userdata, VirtioBlk **ret);
 VirtioBlk *virtio_blk_free(VirtioBlk *b);
 VirtioPci *virtio_blk_pci(VirtioBlk *b);
+/* What it reads and writes through; to be changed while its thread is parked. */
+Overlay *virtio_blk_overlay(VirtioBlk *b);
 /* Any thread. */
 void virtio_blk_counters(VirtioBlk *b, CounterFn fn, void *userdata);

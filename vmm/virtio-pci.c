@@ -27,10 +27,11 @@ static void ring_bell(int fd) {
         (void) !write(fd, &one, sizeof(one));
 }
 
-static void silence_bell(int fd) {
+/* Whether it rang. */
+static bool silence_bell(int fd) {
         uint64_t count;
 
-        (void) !read(fd, &count, sizeof(count));
+        return read(fd, &count, sizeof(count)) == sizeof(count);
 }
 
 /* Errors and their reports */
@@ -295,21 +296,24 @@ static void add_capabilities(VirtioPci *v) {
 
 /* Device's side */
 
-static void start_queues(VirtioPci *v) {
+void virtio_pci_start_queue(VirtioPci *v, unsigned queue) {
         VirtQueueOptions options = {
                 .event_idx = virtio_regs_has_feature(&v->regs, VIRTIO_RING_F_EVENT_IDX),
                 .indirect = virtio_regs_has_feature(&v->regs, VIRTIO_RING_F_INDIRECT_DESC),
                 .chain_bytes_max = v->kind.chain_bytes_max,
         };
+        const VirtioQueueRegs *q = &v->regs.queues[queue];
 
-        for (unsigned i = 0; i < v->kind.n_queues; i++) {
-                const VirtioQueueRegs *q = &v->regs.queues[i];
+        assert(q->enabled);
 
-                if (!q->enabled)
-                        continue;
-                v->queues[i].vector = q->vector;
-                virtqueue_start(&v->queues[i].ring, &v->vm->mem, &q->config, &options);
-        }
+        v->queues[queue].vector = q->vector;
+        virtqueue_start(&v->queues[queue].ring, &v->vm->mem, &q->config, &options);
+}
+
+static void start_queues(VirtioPci *v) {
+        for (unsigned i = 0; i < v->kind.n_queues; i++)
+                if (v->regs.queues[i].enabled)
+                        virtio_pci_start_queue(v, i);
 }
 
 static void stop_queues(VirtioPci *v) {
@@ -330,11 +334,7 @@ static void do_stop(VirtioPci *v) {
         stop_queues(v);
 }
 
-static int on_state(LoopSource *s, int fd, uint32_t events, void *userdata) {
-        VirtioPci *v = userdata;
-
-        silence_bell(fd);
-
+static void handle_state(VirtioPci *v) {
         pthread_mutex_lock(&v->pci.lock);
         bool reset = v->regs.resetting, start = v->start_requested && !reset;
         v->start_requested = false;
@@ -347,7 +347,7 @@ static int on_state(LoopSource *s, int fd, uint32_t events, void *userdata) {
         if (v->failed || reset)
                 do_stop(v);
         if (!reset)
-                return 0;
+                return;
 
         v->failed = false;
         atomic_store(&v->isr, 0);
@@ -355,6 +355,11 @@ static int on_state(LoopSource *s, int fd, uint32_t events, void *userdata) {
         pthread_mutex_lock(&v->pci.lock);
         virtio_regs_reset(&v->regs);
         pthread_mutex_unlock(&v->pci.lock);
+}
+
+static int on_state(LoopSource *s, int fd, uint32_t events, void *userdata) {
+        (void) silence_bell(fd);
+        handle_state(userdata);
         return 0;
 }
 
@@ -362,7 +367,7 @@ static int on_kick(LoopSource *s, int fd, uint32_t events, void *userdata) {
         VirtioQueue *q = userdata;
         VirtioPci *v = q->device;
 
-        silence_bell(fd);
+        (void) silence_bell(fd);
         if (v->live && !v->failed)
                 v->kind.ops.kick(v, q - v->queues);
         return 0;
@@ -424,6 +429,62 @@ void virtio_pci_kick_again(VirtioPci *v, unsigned queue) {
         assert(queue < v->kind.n_queues);
 
         ring_bell(v->queues[queue].kick_fd);
+}
+
+/* Pause */
+
+static bool drain_once(VirtioPci *v) {
+        bool rang = silence_bell(v->state_fd);
+
+        if (rang)
+                handle_state(v);
+        for (unsigned i = 0; i < v->kind.n_queues; i++) {
+                if (!silence_bell(v->queues[i].kick_fd))
+                        continue;
+                rang = true;
+                if (v->live && !v->failed)
+                        v->kind.ops.kick(v, i);
+        }
+        return rang;
+}
+
+void virtio_pci_drain(VirtioPci *v) {
+        assert(v);
+
+        /* With the vCPUs stopped each round takes chains that are there: no more than all rings hold. What a
+         * device would leave even then is asked for again at resume. */
+        for (unsigned n = 0; n < VIRTIO_QUEUES_MAX * VIRTQUEUE_SIZE_MAX && drain_once(v); n++)
+                ;
+}
+
+static void watch_bells(VirtioPci *v, uint32_t events) {
+        if (v->state_source)
+                (void) loop_set_events(v->state_source, events);
+        for (unsigned i = 0; i < v->kind.n_queues; i++)
+                if (v->queues[i].kick_source)
+                        (void) loop_set_events(v->queues[i].kick_source, events);
+}
+
+void virtio_pci_pause(VirtioPci *v) {
+        assert(v);
+
+        v->paused = true;
+        watch_bells(v, 0);
+}
+
+void virtio_pci_resume(VirtioPci *v) {
+        assert(v);
+
+        v->paused = false;
+        watch_bells(v, EPOLLIN);
+        for (unsigned i = 0; i < v->kind.n_queues; i++)
+                ring_bell(v->queues[i].kick_fd);
+
+        pthread_mutex_lock(&v->pci.lock);
+        if (v->config_changed && virtio_regs_running(&v->regs))
+                signal_config(v);
+        v->config_changed = false;
+        pthread_mutex_unlock(&v->pci.lock);
 }
 
 /* Life */

@@ -92,6 +92,8 @@ struct VirtioPci {
         VirtioQueue queues[VIRTIO_QUEUES_MAX];
         bool live;                /* between start and stop */
         bool failed;              /* NEEDS_RESET: stays quiet until the reset */
+        bool paused;              /* between pause and resume: touches neither rings nor memory */
+        bool config_changed;      /* by a snapshot of another configuration; the driver is told at resume */
         _Atomic uint64_t n_chains, n_resets, n_faults;
         _Atomic uint64_t error_usec;      /* when the last error was reported */
         _Atomic uint64_t errors_hidden;
@@ -108,6 +110,15 @@ int virtio_pci_attach(VirtioPci *v, Loop *loop);
 int virtio_pci_add_ioeventfds(VirtioPci *v);
 
 /* Device's thread. */
+
+/* Does all that the guest has asked for, once no vCPU runs. */
+void virtio_pci_drain(VirtioPci *v);
+/* Behind drain: nothing is handled any more, bells wait. */
+void virtio_pci_pause(VirtioPci *v);
+/* Looks into all rings, whether their bells ring or not. Also a device whose state was loaded is woken so. */
+void virtio_pci_resume(VirtioPci *v);
+/* Starts one ring with what its registers say, which were checked when it was enabled. */
+void virtio_pci_start_queue(VirtioPci *v, unsigned queue);
 
 /* virtqueue_pop() of a queue of the device; a broken queue stops the device and reads as empty. */
 bool virtio_pci_pop(VirtioPci *v, unsigned queue, VirtChain *ret);

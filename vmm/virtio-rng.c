@@ -72,7 +72,7 @@ static int on_allowance(LoopSource *s, int fd, uint32_t events, void *userdata) 
         VirtioRng *g = userdata;
 
         g->allowance = RNG_ALLOWANCE_BYTES;
-        if (g->pci.live && !g->pci.failed)
+        if (g->pci.live && !g->pci.failed && !g->pci.paused)
                 on_kick(&g->pci, 0);
         return 0;
 }

@@ -48,6 +48,8 @@ struct VirtioVsock {
         unsigned resets_start;
         unsigned n_resets;
         bool tx_waits;            /* until there is room for RSTs */
+        bool restored;            /* the agent has to hear of that before its streams break */
+        uint64_t paused_usec;     /* when */
 
         /* Entry points nest, through callbacks. Only the outermost moves packets and frees. */
         unsigned depth;
@@ -66,6 +68,13 @@ static VsockConn *find_conn(const VirtioVsock *s, uint32_t host_port, uint32_t g
         if (!c || c->host_port != host_port || c->guest_port != guest_port)
                 return NULL;
         return c->state == VSOCK_REQUESTED || c->state == VSOCK_OPEN ? c : NULL;
+}
+
+static uint64_t now_usec(void) {
+        struct timespec ts;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
 }
 
 static int find_slot(const VirtioVsock *s, unsigned *ret) {
@@ -147,19 +156,27 @@ static void reset_header(const Reset *r, struct virtio_vsock_hdr *ret) {
         };
 }
 
+/* Behind a restore the first frame on the control stream goes out whole before any RST, as far as the guest
+ * takes it: a stream that breaks is then known to have been another one's. */
+static bool resets_due(VirtioVsock *s) {
+        if (s->restored && (!s->control || STAILQ_EMPTY(&s->control->frames) || !s->control->ready))
+                s->restored = false;
+        return s->n_resets > 0 && !s->restored;
+}
+
 /* The next packet's header, its data already in chain. False: the one whose turn it was had none. */
 static bool next_packet(VirtioVsock *s, const VirtChain *chain, struct virtio_vsock_hdr *ret) {
         const GuestMem *m = &s->pci.vm->mem;
         uint64_t room = chain->writable_bytes - VSOCK_HEADER_BYTES;
 
-        if (s->n_resets > 0) {
+        if (resets_due(s)) {
                 reset_header(&s->resets[s->resets_start], ret);
                 s->resets_start = (s->resets_start + 1) % RESETS_MAX;
                 s->n_resets--;
                 return true;
         }
 
-        VsockConn *c = TAILQ_FIRST(&s->ready);
+        VsockConn *c = s->restored ? s->control : TAILQ_FIRST(&s->ready);
         set_ready(s, c, false);
         bool filled = vsock_conn_fill(c, chain, m, room, ret) > 0;
         /* To the end of the list when there is more: everybody gets a turn. */
@@ -223,7 +240,7 @@ static void leave(VirtioVsock *s) {
         assert(s->depth > 0);
 
         if (s->depth == 1) {
-                if (s->pci.live && !s->pci.failed)
+                if (s->pci.live && !s->pci.failed && !s->pci.paused)
                         pump(s);
                 free_dead(s);
                 update_timer(s);
@@ -367,12 +384,12 @@ static int on_fd(LoopSource *source, int fd, uint32_t events, void *userdata) {
 
 static int on_tick(LoopSource *source, int fd, uint32_t events, void *userdata) {
         VirtioVsock *s = userdata;
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        uint64_t now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        uint64_t now = now_usec();
 
         s->timer_set = false;
+        if (s->pci.paused)
+                return 0;
+
         enter(s);
         for (unsigned i = 0; i < VSOCK_CONNECTIONS_MAX; i++) {
                 VsockConn *c = s->conns[i];
@@ -445,6 +462,173 @@ int virtio_vsock_stream_open(VirtioVsock *s, int fd, const uint8_t *frame, size_
         conn_changed(s, c);
         leave(s);
         return 0;
+}
+
+void virtio_vsock_pause(VirtioVsock *s) {
+        assert(s);
+
+        if (s->pci.paused)
+                return;
+        virtio_pci_drain(&s->pci);
+        virtio_pci_pause(&s->pci);
+        s->paused_usec = now_usec();
+}
+
+void virtio_vsock_resume(VirtioVsock *s) {
+        assert(s);
+
+        /* The guest could not answer meanwhile. */
+        uint64_t away = s->pci.paused ? now_usec() - s->paused_usec : 0;
+        for (unsigned i = 0; i < VSOCK_CONNECTIONS_MAX; i++)
+                if (s->conns[i] && s->conns[i]->deadline_usec != 0)
+                        s->conns[i]->deadline_usec += away;
+        virtio_pci_resume(&s->pci);
+        update_timer(s);
+}
+
+/* Snapshots */
+
+typedef struct StoredVsock {
+        uint32_t port_round;
+        uint32_t n_resets;
+        uint32_t has_control;
+        uint32_t reserved;
+} StoredVsock;
+
+struct VsockLoad {
+        uint32_t port_round;
+        uint32_t n_resets;
+        Reset resets[RESETS_MAX];
+        VsockConn *control;
+};
+
+static bool is_open_stream(const VsockConn *c) {
+        return c && !c->control && (c->state == VSOCK_REQUESTED || c->state == VSOCK_OPEN);
+}
+
+/* What the guest of the copy is to be told: RSTs that are due anyway, and one for each stream. */
+static unsigned collect_resets(const VirtioVsock *s, Reset ret[static RESETS_MAX]) {
+        unsigned n = 0;
+
+        for (; n < s->n_resets; n++)
+                ret[n] = s->resets[(s->resets_start + n) % RESETS_MAX];
+        for (unsigned i = 0; i < VSOCK_CONNECTIONS_MAX && n < RESETS_MAX; i++)
+                if (is_open_stream(s->conns[i]))
+                        ret[n++] = (Reset) { s->conns[i]->host_port, s->conns[i]->guest_port };
+        return n;
+}
+
+void virtio_vsock_save(const VirtioVsock *s, unsigned slot, SnapshotWriter *w) {
+        Reset resets[RESETS_MAX];
+
+        assert(s);
+
+        StoredVsock stored = {
+                .port_round = s->port_round,
+                .n_resets = collect_resets(s, resets),
+                .has_control = s->control && s->control->state == VSOCK_OPEN,
+        };
+        snapshot_writer_begin(w, SNAPSHOT_SECTION_VSOCK, slot);
+        snapshot_writer_put(w, &stored, sizeof(stored));
+        snapshot_writer_put(w, resets, stored.n_resets * sizeof(Reset));
+        if (stored.has_control)
+                vsock_conn_save_control(s->control, w);
+}
+
+static int parse_load(const VirtioVsock *s, bool live, SnapshotReader *r, VsockLoad *l, ErrorText *e) {
+        StoredVsock stored;
+
+        int k = snapshot_read(r, &stored, sizeof(stored), e);
+        if (k < 0)
+                return k;
+        if (stored.n_resets > RESETS_MAX || stored.has_control > 1)
+                return snapshot_bad(r, e, "malformed");
+        if (!live && (stored.n_resets > 0 || stored.has_control))
+                return snapshot_bad(r, e, "connections of a device that isn't up");
+
+        l->port_round = stored.port_round;
+        l->n_resets = stored.n_resets;
+        k = snapshot_read(r, l->resets, l->n_resets * sizeof(Reset), e);
+        if (k >= 0 && stored.has_control)
+                k = vsock_conn_load_control(r, &s->events, &l->control, e);
+        return k < 0 ? k : snapshot_read_end(r, e);
+}
+
+int virtio_vsock_parse(const VirtioVsock *s, bool live, SnapshotReader *r, VsockLoad **ret, ErrorText *e) {
+        assert(s);
+        assert(ret);
+
+        VsockLoad *l = new0(VsockLoad, 1);
+        if (!l)
+                return error_set(e, -ENOMEM, "out of memory");
+        int k = parse_load(s, live, r, l, e);
+        if (k < 0) {
+                virtio_vsock_load_free(l);
+                return k;
+        }
+        *ret = l;
+        return 0;
+}
+
+VsockLoad *virtio_vsock_load_free(VsockLoad *l) {
+        if (!l)
+                return NULL;
+
+        vsock_conn_free(l->control);
+        free(l);
+        return NULL;
+}
+
+bool virtio_vsock_load_has_control(const VsockLoad *l) {
+        assert(l);
+        return l->control;
+}
+
+/* Whoever holds the other end of a stream sees it end; what the guest had sent before still comes. */
+static void drop_conns(VirtioVsock *s) {
+        for (unsigned i = 0; i < VSOCK_CONNECTIONS_MAX; i++) {
+                VsockConn *c = s->conns[i];
+
+                if (!c)
+                        continue;
+                if (c->control) {
+                        set_ready(s, c, false);
+                        s->conns[i] = vsock_conn_free(c);
+                        s->n_conns--;
+                        continue;
+                }
+                vsock_conn_guest_gone(c, -ECONNRESET);
+                c->reset_owed = false;
+                conn_changed(s, c);
+        }
+        s->control = NULL;
+}
+
+void virtio_vsock_apply(VirtioVsock *s, VsockLoad *l) {
+        unsigned slot;
+
+        assert(s);
+        assert(l);
+
+        enter(s);
+        drop_conns(s);
+        free_dead(s);
+
+        s->port_round = l->port_round;
+        s->resets_start = 0;
+        s->n_resets = l->n_resets;
+        memcpy(s->resets, l->resets, sizeof(s->resets));
+        s->tx_waits = false;
+        s->restored = true;
+        /* The table can only be full of orphans, and then the agent has to connect anew. */
+        if (l->control && find_slot(s, &slot) >= 0) {
+                s->control = TAKE_PTR(l->control);
+                vsock_conn_hold(s->control, s->control_held);
+                add_conn(s, slot, s->control);
+                conn_changed(s, s->control);
+        }
+        leave(s);
+        virtio_vsock_load_free(l);
 }
 
 void virtio_vsock_counters(VirtioVsock *s, CounterFn fn, void *userdata) {

@@ -27,4 +27,18 @@ void virtio_vsock_control_hold(VirtioVsock *s, bool hold);
 int virtio_vsock_stream_open(VirtioVsock *s, int fd, const uint8_t *frame, size_t size, StreamAnswer answer,
                              void *userdata);
 
+void virtio_vsock_pause(VirtioVsock *s);
+void virtio_vsock_resume(VirtioVsock *s);
+
+/* Connections in a snapshot: the control stream goes on, all others are reset in the copy, behind the first
+ * frame that its agent is sent. */
+void virtio_vsock_save(const VirtioVsock *s, unsigned slot, SnapshotWriter *w);
+typedef struct VsockLoad VsockLoad;
+/* live: whether the device's registers, as loaded, say so. */
+int virtio_vsock_parse(const VirtioVsock *s, bool live, SnapshotReader *r, VsockLoad **ret, ErrorText *e);
+/* Drops all connections that there are, and takes l. */
+void virtio_vsock_apply(VirtioVsock *s, VsockLoad *l);
+VsockLoad *virtio_vsock_load_free(VsockLoad *l);
+bool virtio_vsock_load_has_control(const VsockLoad *l);
+
 void virtio_vsock_counters(VirtioVsock *s, CounterFn fn, void *userdata);

@@ -664,3 +664,119 @@ void vsock_conn_update_events(VsockConn *c) {
         if (r < 0)
                 abort_conn(c, r);
 }
+
+/* Snapshots */
+
+typedef struct ControlState {
+        uint32_t guest_port;
+        uint32_t owed;
+        uint32_t peer_buf_alloc;
+        uint32_t peer_fwd_cnt;
+        uint32_t sent;
+        uint32_t received;
+        uint32_t reported;
+        uint32_t credit_asked;
+        uint32_t parser_bytes;
+        uint32_t frame_bytes;
+} ControlState;
+
+#define OWED_BY_CONTROL ((uint32_t) (OWE_RESPONSE | OWE_CREDIT | OWE_CREDIT_REQUEST))
+
+void vsock_conn_save_control(const VsockConn *c, SnapshotWriter *w) {
+        assert(c);
+        assert(c->control && c->state == VSOCK_OPEN);
+
+        const VsockFrame *f = STAILQ_FIRST(&c->frames);
+        ControlState s = {
+                .guest_port = c->guest_port,
+                .owed = c->owed,
+                .peer_buf_alloc = c->peer_buf_alloc,
+                .peer_fwd_cnt = c->peer_fwd_cnt,
+                .sent = c->sent,
+                .received = c->received,
+                .reported = c->reported,
+                .credit_asked = c->credit_asked,
+                .parser_bytes = (uint32_t) c->parser.size,
+                .frame_bytes = f && f->offset > 0 ? (uint32_t) (f->size - f->offset) : 0,
+        };
+
+        snapshot_writer_put(w, &s, sizeof(s));
+        snapshot_writer_put(w, c->parser.buffer, s.parser_bytes);
+        if (s.frame_bytes > 0)
+                snapshot_writer_put(w, f->data + f->offset, s.frame_bytes);
+}
+
+static int check_control(const SnapshotReader *r, const ControlState *s, ErrorText *e) {
+        if (s->guest_port > AGENT_CONTROL_GUEST_PORT_MAX)
+                return snapshot_bad(r, e, "a control stream from port %u", s->guest_port);
+        if ((s->owed & ~OWED_BY_CONTROL) || s->credit_asked > 1 ||
+            s->received - s->reported > VSOCK_BUFFER_BYTES)
+                return snapshot_bad(r, e, "a control stream in an impossible state");
+        if (s->parser_bytes >= FRAME_HEADER_SIZE + AGENT_FRAME_MAX ||
+            s->frame_bytes >= FRAME_HEADER_SIZE + AGENT_FRAME_MAX)
+                return snapshot_bad(r, e, "a control stream with too large a frame");
+        return 0;
+}
+
+/* By the parser itself, which judges what the guest announced. A frame that is complete would have been
+ * handed on before. */
+static int load_parser(VsockConn *c, SnapshotReader *r, size_t size, ErrorText *e) {
+        const uint8_t *data;
+
+        int k = snapshot_read_view(r, size, &data, e);
+        if (k < 0)
+                return k;
+        while (size > 0) {
+                ssize_t n = frame_parser_feed(&c->parser, data, size);
+                if (n == -ENOMEM)
+                        return error_set(e, -ENOMEM, "out of memory");
+                if (n <= 0 || frame_parser_missing(&c->parser) == 0)
+                        return snapshot_bad(r, e, "a frame of the control stream that makes no sense");
+                data += n;
+                size -= (size_t) n;
+        }
+        return 0;
+}
+
+static int load_frame(VsockConn *c, SnapshotReader *r, size_t size, ErrorText *e) {
+        const uint8_t *data;
+
+        int k = snapshot_read_view(r, size, &data, e);
+        if (k < 0 || size == 0)
+                return k;
+        k = vsock_conn_queue_frame(c, data, size);
+        return k < 0 ? error_set_errno(e, k, "control stream") : 0;
+}
+
+int vsock_conn_load_control(SnapshotReader *r, const VsockControlEvents *events, VsockConn **ret, ErrorText *e) {
+        ControlState s;
+
+        assert(ret);
+
+        int k = snapshot_read(r, &s, sizeof(s), e);
+        if (k >= 0)
+                k = check_control(r, &s, e);
+        if (k < 0)
+                return k;
+
+        VsockConn *c = vsock_conn_new_control(s.guest_port, events);
+        if (!c)
+                return error_set(e, -ENOMEM, "out of memory");
+        c->owed = s.owed;
+        c->peer_buf_alloc = s.peer_buf_alloc;
+        c->peer_fwd_cnt = s.peer_fwd_cnt;
+        c->sent = s.sent;
+        c->received = c->forwarded = s.received;
+        c->reported = s.reported;
+        c->credit_asked = s.credit_asked;
+
+        k = load_parser(c, r, s.parser_bytes, e);
+        if (k >= 0)
+                k = load_frame(c, r, s.frame_bytes, e);
+        if (k < 0) {
+                vsock_conn_free(c);
+                return k;
+        }
+        *ret = c;
+        return 0;
+}

@@ -20,6 +20,7 @@
 #include <sys/queue.h>
 
 #include "vmm/devices.h"
+#include "vmm/snapshot-file.h"
 #include "vmm/virt-chain.h"
 
 #define VSOCK_HEADER_BYTES sizeof(struct virtio_vsock_hdr)
@@ -132,3 +133,9 @@ void vsock_conn_update_events(VsockConn *c);
 void vsock_conn_on_deadline(VsockConn *c);
 /* The guest's end is gone: error goes to a stream that still waits for its answer. */
 void vsock_conn_guest_gone(VsockConn *c, int error);
+
+/* The control stream in a snapshot: counters, the piece of a frame that has come in, and what is left of one
+ * that has gone out in part. Frames of which nothing has gone out are not in it: they belong to the requests of
+ * one who asked this guest, not its copy. */
+void vsock_conn_save_control(const VsockConn *c, SnapshotWriter *w);
+int vsock_conn_load_control(SnapshotReader *r, const VsockControlEvents *events, VsockConn **ret, ErrorText *e);

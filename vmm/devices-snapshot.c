@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vmm/devices-private.h"
+#include "vmm/snapshot-virtio.h"
+
+struct DevicesLoad {
+        PciState pci[_SLOT_MAX];
+        VirtioLoad virtio[_SLOT_MAX];
+        VsockLoad *vsock;
+        Overlay overlays[2];
+        bool has_overlay[2];
+};
+
+/* NULL for a function that is not virtio, or not there. */
+static VirtioPci *slot_virtio(const Devices *d, unsigned slot) {
+        switch (slot) {
+
+        case SLOT_VSOCK:
+                return virtio_vsock_pci(d->vsock);
+
+        case SLOT_RNG:
+                return virtio_rng_pci(d->rng);
+
+        case SLOT_VDA:
+        case SLOT_VDB:
+                return d->disks[slot - SLOT_VDA] ? virtio_blk_pci(d->disks[slot - SLOT_VDA]) : NULL;
+
+        default:
+                return NULL;
+        }
+}
+
+void devices_save(Devices *d, SnapshotWriter *w) {
+        assert(d);
+        assert(w);
+
+        for (unsigned i = 0; i < _SLOT_MAX; i++) {
+                VirtioPci *v = slot_virtio(d, i);
+
+                if (d->slots[i])
+                        snapshot_pci_save(d->slots[i], i, w);
+                if (v)
+                        snapshot_virtio_save(v, i, w);
+        }
+        virtio_vsock_save(d->vsock, SLOT_VSOCK, w);
+}
+
+static int prepare_slot(Devices *d, const SnapshotFile *f, unsigned slot, DevicesLoad *l, ErrorText *e) {
+        VirtioPci *v = slot_virtio(d, slot);
+        SnapshotReader reader;
+
+        if (!d->slots[slot])
+                return 0;
+        int r = snapshot_file_section(f, SNAPSHOT_SECTION_PCI, slot, &reader, e);
+        if (r >= 0)
+                r = snapshot_pci_parse(d->slots[slot], &reader, &l->pci[slot], e);
+        if (r < 0 || !v)
+                return r;
+        r = snapshot_file_section(f, SNAPSHOT_SECTION_VIRTIO, slot, &reader, e);
+        return r < 0 ? r : snapshot_virtio_parse(v, &reader, &l->virtio[slot], e);
+}
+
+/* Not one more, not one less: a device without its state would be as dangerous as state without its
+ * device. */
+static int check_slots(const Devices *d, const SnapshotFile *f, ErrorText *e) {
+        unsigned n_pci = 0, n_virtio = 0;
+
+        for (unsigned i = 0; i < _SLOT_MAX; i++) {
+                n_pci += d->slots[i] != NULL;
+                n_virtio += slot_virtio(d, i) != NULL;
+        }
+        if (snapshot_file_count(f, SNAPSHOT_SECTION_PCI) != n_pci ||
+            snapshot_file_count(f, SNAPSHOT_SECTION_VIRTIO) != n_virtio ||
+            snapshot_file_count(f, SNAPSHOT_SECTION_VSOCK) != 1)
+                return error_set(e, -EBADMSG, "the state file is of a machine with other devices");
+        return 0;
+}
+
+static int prepare_vsock(Devices *d, const SnapshotFile *f, DevicesLoad *l, ErrorText *e) {
+        SnapshotReader reader;
+
+        int r = snapshot_file_section(f, SNAPSHOT_SECTION_VSOCK, SLOT_VSOCK, &reader, e);
+        if (r < 0)
+                return r;
+        return virtio_vsock_parse(d->vsock, l->virtio[SLOT_VSOCK].state.live, &reader, &l->vsock, e);
+}
+
+static int prepare_overlay(Devices *d, unsigned disk, int *fd, DevicesLoad *l, ErrorText *e) {
+        if (*fd < 0)
+                return 0;
+        if (!d->disks[disk] || virtio_blk_overlay(d->disks[disk])->overlay_fd < 0)
+                return error_set(e, -EINVAL, "an overlay for disk %u, which takes none", disk);
+
+        int r = overlay_open_other(virtio_blk_overlay(d->disks[disk]), TAKE_FD(*fd), &l->overlays[disk]);
+        if (r < 0)
+                return error_set_errno(e, r, "the overlay for disk %u", disk);
+        l->has_overlay[disk] = true;
+        return 0;
+}
+
+static int prepare(Devices *d, const SnapshotFile *f, int overlay_fds[static 2], DevicesLoad *l, ErrorText *e) {
+        int r = check_slots(d, f, e);
+
+        for (unsigned i = 0; i < _SLOT_MAX && r >= 0; i++)
+                r = prepare_slot(d, f, i, l, e);
+        if (r >= 0)
+                r = prepare_vsock(d, f, l, e);
+        for (unsigned i = 0; i < ELEMENTSOF(l->overlays) && r >= 0; i++)
+                r = prepare_overlay(d, i, &overlay_fds[i], l, e);
+        return r;
+}
+
+int devices_prepare(Devices *d, const SnapshotFile *f, int overlay_fds[static 2], DevicesLoad **ret, ErrorText *e) {
+        assert(d);
+        assert(f);
+        assert(ret);
+
+        DevicesLoad *l = new0(DevicesLoad, 1);
+        int r = l ? prepare(d, f, overlay_fds, l, e) : error_set(e, -ENOMEM, "out of memory");
+
+        for (unsigned i = 0; i < 2; i++)
+                overlay_fds[i] = safe_close(overlay_fds[i]);
+        if (r < 0) {
+                devices_load_free(l);
+                return r;
+        }
+        *ret = l;
+        return 0;
+}
+
+DevicesLoad *devices_load_free(DevicesLoad *l) {
+        if (!l)
+                return NULL;
+
+        virtio_vsock_load_free(l->vsock);
+        for (unsigned i = 0; i < ELEMENTSOF(l->overlays); i++)
+                if (l->has_overlay[i])
+                        overlay_done_other(&l->overlays[i]);
+        free(l);
+        return NULL;
+}
+
+bool devices_load_has_control(const DevicesLoad *l) {
+        assert(l);
+        return virtio_vsock_load_has_control(l->vsock);
+}
+
+void devices_apply(Devices *d, DevicesLoad *l) {
+        assert(d);
+        assert(l);
+
+        virtio_vsock_pause(d->vsock);
+        virtio_pci_pause(virtio_rng_pci(d->rng));
+        for (unsigned i = 0; i < _SLOT_MAX; i++) {
+                VirtioPci *v = slot_virtio(d, i);
+
+                if (d->slots[i])
+                        snapshot_pci_apply(d->slots[i], &l->pci[i]);
+                if (v)
+                        snapshot_virtio_apply(v, &l->virtio[i]);
+        }
+        virtio_vsock_apply(d->vsock, TAKE_PTR(l->vsock));
+        for (unsigned i = 0; i < ELEMENTSOF(l->overlays); i++)
+                if (l->has_overlay[i])
+                        overlay_swap(virtio_blk_overlay(d->disks[i]), &l->overlays[i]);
+        devices_load_free(l);
+}
