@@ -266,6 +266,104 @@ void cpuid_normalise(CpuidTable *t, unsigned index, unsigned n_cpus, uint32_t hi
         fix_xsave_size(t);
 }
 
+/* Snapshots */
+
+#define LEAF_POWER 0x80000007U
+#define POWER_EDX_INVARIANT_TSC BIT(8)
+
+/* Leaves whose registers are bit masks of features. */
+static const struct {
+        uint32_t function;
+        uint32_t index;
+        uint32_t eax, ebx, ecx, edx;
+} feature_leaves[] = {
+        { 0x1, 0, .ecx = UINT32_MAX, .edx = UINT32_MAX },
+        { 0x7, 0, .ebx = UINT32_MAX, .ecx = UINT32_MAX, .edx = UINT32_MAX },
+        { 0x7, 1, .eax = UINT32_MAX, .edx = UINT32_MAX },
+        { 0xd, 0, .eax = UINT32_MAX, .edx = UINT32_MAX },
+        { 0xd, 1, .eax = UINT32_MAX, .ecx = UINT32_MAX },
+        { 0x40000001, 0, .eax = UINT32_MAX },
+        { 0x80000001, 0, .ecx = UINT32_MAX, .edx = UINT32_MAX },
+        { 0x80000007, 0, .edx = UINT32_MAX },
+        { 0x80000008, 0, .ebx = UINT32_MAX },
+};
+
+static const struct kvm_cpuid_entry2 *find_leaf(const CpuidTable *t, uint32_t function, uint32_t index) {
+        for (uint32_t i = 0; i < t->head.nent; i++)
+                if (t->entries[i].function == function &&
+                    (t->entries[i].index == index || !(t->entries[i].flags & KVM_CPUID_FLAG_SIGNIFCANT_INDEX)))
+                        return &t->entries[i];
+        return NULL;
+}
+
+static int check_features(const CpuidTable *host, const CpuidTable *t, ErrorText *e) {
+        static const struct kvm_cpuid_entry2 nothing;
+
+        for (unsigned i = 0; i < ELEMENTSOF(feature_leaves); i++) {
+                uint32_t function = feature_leaves[i].function, index = feature_leaves[i].index;
+                const struct kvm_cpuid_entry2 *want = find_leaf(t, function, index) ?: &nothing;
+                const struct kvm_cpuid_entry2 *have = find_leaf(host, function, index) ?: &nothing;
+
+                uint32_t eax = want->eax & ~have->eax & feature_leaves[i].eax;
+                uint32_t ebx = want->ebx & ~have->ebx & feature_leaves[i].ebx;
+                uint32_t ecx = want->ecx & ~have->ecx & feature_leaves[i].ecx;
+                uint32_t edx = want->edx & ~have->edx & feature_leaves[i].edx;
+                if ((eax | ebx | ecx | edx) != 0)
+                        return error_set(e, -EOPNOTSUPP, "the snapshot needs features of another CPU: leaf 0x%x.%u, "
+                                         "eax 0x%x ebx 0x%x ecx 0x%x edx 0x%x", function, index, eax, ebx, ecx, edx);
+        }
+        return 0;
+}
+
+void cpuid_save(const CpuidTable *host, unsigned n_cpus, uint32_t hide, SnapshotWriter *w) {
+        CpuidTable table = *host;
+
+        cpuid_normalise(&table, 0, n_cpus, hide);
+        snapshot_writer_begin(w, SNAPSHOT_SECTION_CPUID, 0);
+        snapshot_writer_put(w, table.entries, table.head.nent * sizeof(table.entries[0]));
+}
+
+static int check_hidden(const SnapshotReader *r, const CpuidTable *t, unsigned n_cpus, uint32_t hide, ErrorText *e) {
+        CpuidTable table = *t;
+
+        cpuid_normalise(&table, 0, n_cpus, hide);
+        for (uint32_t i = 0; i < t->head.nent; i++)
+                if (memcmp(&table.entries[i], &t->entries[i], sizeof(table.entries[i])) != 0)
+                        return snapshot_bad(r, e, "leaf 0x%x.%u shows what no guest is given", t->entries[i].function,
+                                            t->entries[i].index);
+        return 0;
+}
+
+int cpuid_parse(SnapshotReader *r, const CpuidTable *host, unsigned n_cpus, uint32_t hide, CpuidTable *ret,
+                ErrorText *e) {
+        assert(host);
+        assert(ret);
+
+        memset(ret, 0, sizeof(*ret));
+        size_t n = r->left / sizeof(ret->entries[0]);
+        if (n > CPUID_ENTRIES_MAX)
+                return snapshot_bad(r, e, "%zu leaves", n);
+        ret->head.nent = (uint32_t) n;
+        int k = snapshot_read(r, ret->entries, n * sizeof(ret->entries[0]), e);
+        if (k >= 0)
+                k = snapshot_read_end(r, e);
+        if (k >= 0)
+                k = check_hidden(r, ret, n_cpus, hide, e);
+        if (k < 0)
+                return k;
+
+        CpuidTable here = *host;
+        cpuid_normalise(&here, 0, n_cpus, hide);
+        return check_features(&here, ret, e);
+}
+
+bool cpuid_has_invariant_tsc(const CpuidTable *t) {
+        assert(t);
+
+        const struct kvm_cpuid_entry2 *leaf = find_leaf(t, LEAF_POWER, 0);
+        return leaf && (leaf->edx & POWER_EDX_INVARIANT_TSC);
+}
+
 int cpuid_load(int kvm_fd, CpuidTable *ret, ErrorText *e) {
         assert(ret);
 

@@ -9,7 +9,7 @@
 
 #include <linux/kvm.h>
 
-#include "vmm/error.h"
+#include "vmm/snapshot-file.h"
 
 #define CPUID_ENTRIES_MAX 256U
 
@@ -25,3 +25,10 @@ void cpuid_normalise(CpuidTable *t, unsigned index, unsigned n_cpus, uint32_t hi
 
 int cpuid_set(int vcpu_fd, const CpuidTable *host, unsigned index, unsigned n_cpus, uint32_t hide,
               ErrorText *e);
+
+/* The table as a guest with n_cpus possible CPUs gets it, for a snapshot: as of the first vCPU. */
+void cpuid_save(const CpuidTable *host, unsigned n_cpus, uint32_t hide, SnapshotWriter *w);
+/* Refuses what cpuid_normalise() would have taken out, and, by name, features that host has not. */
+int cpuid_parse(SnapshotReader *r, const CpuidTable *host, unsigned n_cpus, uint32_t hide, CpuidTable *ret,
+                ErrorText *e);
+bool cpuid_has_invariant_tsc(const CpuidTable *t);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd-util.h"
+#include "vmm/pagemap-scan.h"
 #include "vmm/seccomp.h"
 
 #define C (1U << SECCOMP_CONSTRUCT)
@@ -50,22 +51,47 @@ static const Rule rules[] = {
         /* KVM. Frequent ones first. */
         KVM(KVM_RUN, C | V),
         KVM(KVM_SIGNAL_MSI, ALL),
-        KVM(KVM_GET_REGS, C | V),
+        KVM(KVM_GET_REGS, MAIN | V),
         KVM(KVM_GET_API_VERSION, C),
         KVM(KVM_CREATE_VM, C),
-        KVM(KVM_CHECK_EXTENSION, C),
+        KVM(KVM_CHECK_EXTENSION, MAIN),
         KVM(KVM_ENABLE_CAP, C),
         KVM(KVM_SET_TSS_ADDR, C),
-        KVM(KVM_SET_USER_MEMORY_REGION, C),
+        KVM(KVM_SET_USER_MEMORY_REGION, MAIN), /* later: once more, after a rollback */
         KVM(KVM_GET_SUPPORTED_CPUID, C),
         KVM(KVM_GET_VCPU_MMAP_SIZE, C),
         KVM(KVM_CREATE_VCPU, C),
         KVM(KVM_SET_CPUID2, C),
-        KVM(KVM_SET_MSRS, C),
+        KVM(KVM_SET_MSRS, MAIN),
         KVM(KVM_GET_SREGS, C),
         KVM(KVM_SET_SREGS, C),
-        KVM(KVM_SET_REGS, C),
+        KVM(KVM_SET_REGS, MAIN),
         KVM(KVM_IOEVENTFD, C),
+        KVM(KVM_GET_MSR_INDEX_LIST, C),
+
+        /* Snapshots: what a parked vCPU is, out and in; the pages that are the guest's own. */
+        KVM(KVM_GET_MP_STATE, MAIN),
+        KVM(KVM_SET_MP_STATE, MAIN),
+        KVM(KVM_GET_SREGS2, MAIN),
+        KVM(KVM_SET_SREGS2, MAIN),
+        KVM(KVM_GET_XSAVE2, MAIN),
+        KVM(KVM_SET_XSAVE, MAIN),
+        KVM(KVM_GET_XCRS, MAIN),
+        KVM(KVM_SET_XCRS, MAIN),
+        KVM(KVM_GET_DEBUGREGS, MAIN),
+        KVM(KVM_SET_DEBUGREGS, MAIN),
+        KVM(KVM_GET_LAPIC, MAIN),
+        KVM(KVM_SET_LAPIC, MAIN),
+        KVM(KVM_GET_MSRS, MAIN),
+        KVM(KVM_GET_VCPU_EVENTS, MAIN),
+        KVM(KVM_SET_VCPU_EVENTS, MAIN),
+        KVM(KVM_GET_DEVICE_ATTR, MAIN), /* TSC offset */
+        KVM(KVM_SET_DEVICE_ATTR, MAIN),
+        KVM(KVM_GET_TSC_KHZ, MAIN),
+        KVM(KVM_GET_CLOCK, MAIN),
+        KVM(KVM_SET_CLOCK, MAIN),
+        KVM(KVM_KVMCLOCK_CTRL, MAIN),
+        KVM(PAGEMAP_SCAN_IOCTL, MAIN),
 
         /* Every thread: waiting, eventfds, memory that is not executable, time, an orderly abort(). */
         CALL(futex, ALL),

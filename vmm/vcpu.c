@@ -46,10 +46,11 @@ struct Vcpu {
         pthread_t thread;
         bool has_thread;
 
-        pthread_mutex_t lock;       /* request and parked; never held across anything that waits */
+        pthread_mutex_t lock;       /* request, parked and over; never held across anything that waits */
         pthread_cond_t changed;
         VcpuRequest request;
         bool parked;
+        bool over;                  /* the guest has ended here: never again */
 
         /* Written by the vCPU's thread alone. */
         _Atomic uint64_t n_exits;
@@ -215,6 +216,7 @@ static void run_guest(Vcpu *v) {
         }
 
         pthread_mutex_lock(&v->lock);
+        v->over = true;
         if (v->request == REQUEST_RUN)
                 v->request = REQUEST_PARK;
         pthread_mutex_unlock(&v->lock);
@@ -363,6 +365,8 @@ int vcpu_new(const VcpuConfig *config, Vcpu **ret, ErrorText *e) {
 
 static void request(Vcpu *v, VcpuRequest what) {
         pthread_mutex_lock(&v->lock);
+        if (v->over && what == REQUEST_RUN)
+                what = REQUEST_PARK;
         v->request = what;
         /* Together with the signal this closes the gap between a look at request and KVM_RUN. */
         __atomic_store_n(&v->run->immediate_exit, what != REQUEST_RUN, __ATOMIC_SEQ_CST);
@@ -450,6 +454,11 @@ int vcpu_set_entry(Vcpu *v, uint64_t entry, uint64_t info, ErrorText *e) {
         if (ioctl(v->fd, KVM_SET_REGS, &regs) < 0)
                 return error_set_errno(e, -errno, "KVM_SET_REGS");
         return 0;
+}
+
+int vcpu_fd(const Vcpu *v) {
+        assert(v);
+        return v->fd;
 }
 
 void vcpu_counters(const Vcpu *v, VcpuCounters *ret) {

@@ -39,6 +39,9 @@ Vcpu *vcpu_free(Vcpu *v);
 /* 32-bit protected mode at entry, EBX = info (PVH). The other CPUs wait for INIT and SIPI. */
 int vcpu_set_entry(Vcpu *v, uint64_t entry, uint64_t info, ErrorText *e);
 
+/* To get and set the state of a parked vCPU by. Borrowed. */
+int vcpu_fd(const Vcpu *v);
+
 void vcpu_resume(Vcpu *v);
 /* Asks only; returns at once. */
 void vcpu_pause(Vcpu *v);

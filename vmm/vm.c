@@ -10,6 +10,9 @@
 /* Three pages that Intel hosts without "unrestricted guest" want, in the hole below 4 GiB. */
 #define TSS_ADDRESS 0xfffbd000UL
 
+/* Linux 6.11, not in the headers of Debian 12. KVM has it exactly where it has two-dimensional paging. */
+#define CAP_PRE_FAULT_MEMORY 236UL
+
 static int vm_enable(const Vm *vm, uint32_t cap, uint64_t arg) {
         struct kvm_enable_cap c = { .cap = cap, .args = { arg } };
 
@@ -35,20 +38,53 @@ static int vm_create(Vm *vm, ErrorText *e) {
         return 0;
 }
 
+static int vm_set_memslot(Vm *vm, unsigned i, uint64_t bytes, ErrorText *e) {
+        struct kvm_userspace_memory_region region = {
+                .slot = i,
+                .guest_phys_addr = vm->mem.regions[i].gpa,
+                .memory_size = bytes,
+                .userspace_addr = (uintptr_t) vm->mem.regions[i].hva,
+        };
+
+        if (ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &region) < 0)
+                return error_set_errno(e, -errno, "KVM_SET_USER_MEMORY_REGION at 0x%llx, %llu MiB",
+                                       region.guest_phys_addr, region.memory_size >> 20);
+        return 0;
+}
+
 /* Before anything sits on an I/O bus: afterwards a memslot waits for a grace period, 6 ms on 6.18. */
 static int vm_add_memslots(Vm *vm, ErrorText *e) {
         for (unsigned i = 0; i < vm->mem.n_regions; i++) {
-                struct kvm_userspace_memory_region region = {
-                        .slot = i,
-                        .guest_phys_addr = vm->mem.regions[i].gpa,
-                        .memory_size = vm->mem.regions[i].size,
-                        .userspace_addr = (uintptr_t) vm->mem.regions[i].hva,
-                };
-
-                if (ioctl(vm->fd, KVM_SET_USER_MEMORY_REGION, &region) < 0)
-                        return error_set_errno(e, -errno, "KVM_SET_USER_MEMORY_REGION at 0x%llx, %llu MiB",
-                                               region.guest_phys_addr, region.memory_size >> 20);
+                int r = vm_set_memslot(vm, i, vm->mem.regions[i].size, e);
+                if (r < 0)
+                        return r;
         }
+        return 0;
+}
+
+int vm_memory_changed(Vm *vm, ErrorText *e) {
+        assert(vm);
+
+        if (vm_has(vm, CAP_PRE_FAULT_MEMORY) > 0)
+                return 0;
+
+        /* Without its slots KVM forgets all that it derived from their content. */
+        for (unsigned i = 0; i < vm->mem.n_regions; i++) {
+                int r = vm_set_memslot(vm, i, 0, e);
+                if (r < 0)
+                        return r;
+        }
+        return vm_add_memslots(vm, e);
+}
+
+int vm_xsave_bytes(const Vm *vm, uint32_t *ret, ErrorText *e) {
+        assert(vm);
+        assert(ret);
+
+        int n = vm_has(vm, KVM_CAP_XSAVE2);
+        if (n < (int) sizeof(struct kvm_xsave))
+                return error_set(e, -EOPNOTSUPP, "KVM_CAP_XSAVE2 says %d", n);
+        *ret = (uint32_t) n;
         return 0;
 }
 
@@ -139,6 +175,29 @@ void vm_done(Vm *vm) {
 
         vm->fd = safe_close(vm->fd);
         guest_mem_done(&vm->mem);
+}
+
+int vm_get_clock(const Vm *vm, uint64_t *ret, ErrorText *e) {
+        struct kvm_clock_data clock = {};
+
+        assert(vm);
+        assert(ret);
+
+        if (ioctl(vm->fd, KVM_GET_CLOCK, &clock) < 0)
+                return error_set_errno(e, -errno, "KVM_GET_CLOCK");
+        *ret = clock.clock;
+        return 0;
+}
+
+/* Without KVM_CLOCK_REALTIME: the guest's monotonic time doesn't count what passed meanwhile. */
+int vm_set_clock(Vm *vm, uint64_t nsec, ErrorText *e) {
+        struct kvm_clock_data clock = { .clock = nsec };
+
+        assert(vm);
+
+        if (ioctl(vm->fd, KVM_SET_CLOCK, &clock) < 0)
+                return error_set_errno(e, -errno, "KVM_SET_CLOCK");
+        return 0;
 }
 
 int vm_signal_msi(Vm *vm, uint64_t address, uint32_t data) {

@@ -22,6 +22,16 @@ typedef struct Vm {
 int vm_init(Vm *vm, int kvm_fd, uint64_t mem_bytes, uint64_t plug_bytes, ErrorText *e);
 void vm_done(Vm *vm);
 
+/* After other memory was put beneath the guest while it was stopped. Where KVM shadows the guest's page
+ * tables (no EPT, no NPT) what it knows of them is from before. */
+int vm_memory_changed(Vm *vm, ErrorText *e);
+/* Bytes of KVM_GET_XSAVE2. */
+int vm_xsave_bytes(const Vm *vm, uint32_t *ret, ErrorText *e);
+
+/* kvm-clock, in nanoseconds. */
+int vm_get_clock(const Vm *vm, uint64_t *ret, ErrorText *e);
+int vm_set_clock(Vm *vm, uint64_t nsec, ErrorText *e);
+
 /* Delivers an MSI now (KVM_SIGNAL_MSI). */
 int vm_signal_msi(Vm *vm, uint64_t address, uint32_t data);
 /* Writes of any length to gpa (len 0: KVM's wildcard) signal fd without leaving the kernel. */
