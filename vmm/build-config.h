@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What a BUILD request asks for: the machine's shape, and the descriptors it is made of.
+/* What a BUILD or LOAD request asks for: the machine's shape, and the descriptors it is made of. LOAD has
+ * descriptors of a snapshot's files in place of a kernel; the shape is then, but for CPUs and disks, the file's.
  *
  * Parsed from records that another process wrote; what is in here is complete and consistent, and
  * the descriptors are its own until somebody takes them. Whether the files behind them fit is for
  * those who use them to say. */
 
+#include "base/snapshot-format.h"
 #include "base/vmm-proto.h"
 #include "vmm/devices.h"
 #include "vmm/error.h"
@@ -14,6 +16,7 @@
 #define CONFIG_SEGMENTS_MAX 16U
 #define CONFIG_DISKS_MAX 2U
 #define CONFIG_CPUS_MAX 16U
+#define CONFIG_LAYERS_MAX SNAPSHOT_LAYERS_MAX
 #define CONFIG_MEM_MIN MIB(64)
 #define CONFIG_MEM_MAX GIB(32)
 #define CONFIG_MEM_ALIGN MIB(2)
@@ -35,8 +38,11 @@ typedef struct BuildConfig {
         DiskConfig disks[CONFIG_DISKS_MAX];
 
         int kvm_fd;
-        int kernel_fd;
         int exit_fd;
+        int state_fd;           /* LOAD only: -EBADF otherwise */
+        int layer_fds[CONFIG_LAYERS_MAX]; /* the lowest first */
+        unsigned n_layers;
+        int kernel_fd;          /* BUILD only: -EBADF otherwise */
         int initrd_fd;          /* -EBADF without initrd_bytes */
         int console_fd;         /* -EBADF: no console */
 } BuildConfig;
@@ -46,17 +52,19 @@ typedef struct BuildConfig {
                 .disks = { { .base_fd = -EBADF, .overlay_fd = -EBADF },                         \
                            { .base_fd = -EBADF, .overlay_fd = -EBADF } },                       \
                 .kvm_fd = -EBADF,                                                               \
+                .state_fd = -EBADF,                                                             \
+                .layer_fds = { [0 ... CONFIG_LAYERS_MAX - 1] = -EBADF },                        \
                 .kernel_fd = -EBADF,                                                            \
                 .exit_fd = -EBADF,                                                              \
                 .initrd_fd = -EBADF,                                                            \
                 .console_fd = -EBADF,                                                           \
         })
 
-/* Takes out of fds, in which it puts -EBADF, those it keeps: none on error.
+/* op: BUILD or LOAD. Takes out of fds, in which it puts -EBADF, those it keeps: none on error.
  *
  * A descriptor of role DISK_BASE belongs to the disk record at the same place among the disk
  * records, one of role DISK_OVERLAY to the one at the same place among the writable ones. */
-int build_config_parse(const void *records, size_t size, int *fds, size_t n_fds, BuildConfig *ret,
+int build_config_parse(VmmOp op, const void *records, size_t size, int *fds, size_t n_fds, BuildConfig *ret,
                        ErrorText *e);
 void build_config_done(BuildConfig *c);
 #define _cleanup_build_config_ _cleanup_(build_config_done)

@@ -45,7 +45,7 @@ typedef struct Params {
         bool has_timeout;
         uint64_t bytes;         /* PLUGGED_BYTES or BALLOON_BYTES */
         bool has_bytes;
-        uint32_t role;          /* of the only descriptor */
+        uint32_t roles[VMM_FDS_MAX];
         size_t n_roles;
 } Params;
 
@@ -75,8 +75,9 @@ static int param_read(const Request *q, const Tlv *t, Params *p) {
                 return tlv_get_u64(t, &p->bytes);
 
         case VMM_TAG_FD:
-                p->n_roles++;
-                return tlv_get_u32(t, &p->role);
+                if (p->n_roles == ELEMENTSOF(p->roles))
+                        return -E2BIG;
+                return tlv_get_u32(t, &p->roles[p->n_roles++]);
 
         default:
                 return -EINVAL;
@@ -139,6 +140,23 @@ static int op_hello(Control *c, Request *q) {
         return 0;
 }
 
+/* The n-th descriptor with this role, where it lies among those of the request. NULL: there is none. */
+static int *param_fd(Request *q, const Params *p, VmmFdRole role, unsigned n) {
+        for (size_t i = 0; i < p->n_roles; i++)
+                if (p->roles[i] == role && n-- == 0)
+                        return &q->fds[i];
+        return NULL;
+}
+
+/* No descriptor but these. */
+static int check_roles(Request *q, const Params *p, uint64_t roles) {
+        for (size_t i = 0; i < p->n_roles; i++)
+                if (p->roles[i] >= 64 || !(roles & TAKES(p->roles[i])))
+                        return error_set(&q->e, -EINVAL, "no use for file descriptor %zu with role %u", i,
+                                         p->roles[i]);
+        return 0;
+}
+
 static int op_build(Control *c, Request *q) {
         _cleanup_build_config_ BuildConfig config = BUILD_CONFIG_INIT;
 
@@ -146,10 +164,95 @@ static int op_build(Control *c, Request *q) {
         if (machine_state(c->machine) != VMM_STATE_NEW)
                 return machine_build(c->machine, &config, &q->e);
 
-        int r = build_config_parse(q->records, q->head->len, q->fds, q->n_fds, &config, &q->e);
+        int r = build_config_parse(VMM_OP_BUILD, q->records, q->head->len, q->fds, q->n_fds, &config, &q->e);
         if (r < 0)
                 return r;
         return machine_build(c->machine, &config, &q->e);
+}
+
+static int op_load(Control *c, Request *q) {
+        _cleanup_build_config_ BuildConfig config = BUILD_CONFIG_INIT;
+
+        if (machine_state(c->machine) != VMM_STATE_NEW)
+                return machine_load(c->machine, &config, &q->e);
+
+        int r = build_config_parse(VMM_OP_LOAD, q->records, q->head->len, q->fds, q->n_fds, &config, &q->e);
+        return r < 0 ? r : machine_load(c->machine, &config, &q->e);
+}
+
+static int op_pause(Control *c, Request *q) {
+        Params p;
+
+        int r = params_parse(q, 0, &p);
+        return r < 0 ? r : machine_pause(c->machine, &q->e);
+}
+
+static int op_resume(Control *c, Request *q) {
+        Params p;
+
+        int r = params_parse(q, TAKES(VMM_TAG_FRAME) | TAKES(VMM_TAG_FD), &p);
+        if (r >= 0)
+                r = check_roles(q, &p, TAKES(VMM_FD_LAYER));
+        if (r < 0)
+                return r;
+        if (p.n_roles > 1)
+                return error_set(&q->e, -EINVAL, "RESUME takes one memory file");
+
+        const int *layer = param_fd(q, &p, VMM_FD_LAYER, 0);
+        return machine_resume(c->machine, p.frame, p.frame_size, layer ? *layer : -EBADF, &q->e);
+}
+
+static int op_save(Control *c, Request *q) {
+        uint8_t id[SNAPSHOT_ID_BYTES];
+        size_t n = 0;
+        Params p;
+
+        int r = params_parse(q, TAKES(VMM_TAG_FD), &p);
+        if (r >= 0)
+                r = check_roles(q, &p, TAKES(VMM_FD_STATE) | TAKES(VMM_FD_PAGEMAP));
+        if (r < 0)
+                return r;
+
+        const int *state = param_fd(q, &p, VMM_FD_STATE, 0), *pagemap = param_fd(q, &p, VMM_FD_PAGEMAP, 0);
+        if (!state || !pagemap || p.n_roles != 2)
+                return error_set(&q->e, -EINVAL, "SAVE takes a state file and a pagemap");
+
+        _cleanup_free_ VmmRun *runs = new0(VmmRun, PAGEMAP_RUNS_MAX);
+        if (!runs)
+                return error_set(&q->e, -ENOMEM, "out of memory");
+        r = machine_save(c->machine, *state, *pagemap, id, runs, &n, &q->e);
+        if (r < 0)
+                return r;
+        tlv_put(&q->reply, VMM_TAG_ID, id, sizeof(id));
+        tlv_put(&q->reply, VMM_TAG_RUNS, runs, n * sizeof(runs[0]));
+        return 0;
+}
+
+static int op_rollback(Control *c, Request *q) {
+        int layers[SNAPSHOT_LAYERS_MAX], overlays[CONFIG_DISKS_MAX];
+        unsigned n = 0;
+        Params p;
+        int *fd;
+
+        int r = params_parse(q, TAKES(VMM_TAG_FD), &p);
+        if (r >= 0)
+                r = check_roles(q, &p, TAKES(VMM_FD_STATE) | TAKES(VMM_FD_LAYER) | TAKES(VMM_FD_DISK_OVERLAY));
+        if (r < 0)
+                return r;
+
+        const int *state = param_fd(q, &p, VMM_FD_STATE, 0);
+        if (!state || param_fd(q, &p, VMM_FD_STATE, 1))
+                return error_set(&q->e, -EINVAL, "ROLLBACK takes one state file");
+        for (; (fd = param_fd(q, &p, VMM_FD_LAYER, n)); n++) {
+                if (n == SNAPSHOT_LAYERS_MAX)
+                        return error_set(&q->e, -E2BIG, "ROLLBACK takes at most %u layers", SNAPSHOT_LAYERS_MAX);
+                layers[n] = *fd;
+        }
+        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
+                fd = param_fd(q, &p, VMM_FD_DISK_OVERLAY, i);
+                overlays[i] = fd ? TAKE_FD(*fd) : -EBADF;
+        }
+        return machine_rollback(c->machine, *state, layers, n, overlays, &q->e);
 }
 
 static int op_claim(Control *c, Request *q) {
@@ -195,7 +298,7 @@ static int op_stream(Control *c, Request *q) {
         int r = params_frame(q, TAKES(VMM_TAG_FRAME) | TAKES(VMM_TAG_FD), &p);
         if (r < 0)
                 return r;
-        if (q->n_fds != 1 || p.role != VMM_FD_STREAM)
+        if (q->n_fds != 1 || p.roles[0] != VMM_FD_STREAM)
                 return error_set(&q->e, -EINVAL, "a stream takes one socket");
 
         PendingStream *pending = new0(PendingStream, 1);
@@ -298,6 +401,11 @@ static const struct {
         [VMM_OP_KILL] = { "KILL", op_kill },
         [VMM_OP_RESIZE] = { "RESIZE", op_resize },
         [VMM_OP_BALLOON] = { "BALLOON", op_balloon },
+        [VMM_OP_PAUSE] = { "PAUSE", op_pause },
+        [VMM_OP_RESUME] = { "RESUME", op_resume },
+        [VMM_OP_SAVE] = { "SAVE", op_save },
+        [VMM_OP_LOAD] = { "LOAD", op_load },
+        [VMM_OP_ROLLBACK] = { "ROLLBACK", op_rollback },
 };
 
 static int serve(Control *c, Request *q) {

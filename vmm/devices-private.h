@@ -48,5 +48,4 @@ struct Devices {
         pthread_cond_t park_changed;
         bool park_wanted;
         bool parked;
-        int disk_error;           /* why it ended, if it did by itself */
 };

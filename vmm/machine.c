@@ -4,12 +4,10 @@
 
 #include "base/agent-proto.h"
 #include "base/fd-util.h"
-#include "vmm/machine.h"
-#include "vmm/mailbox.h"
+#include "vmm/machine-private.h"
 #include "vmm/memmap.h"
 #include "vmm/pvh.h"
 #include "vmm/seccomp.h"
-#include "vmm/vcpu.h"
 #include "vmm/vmgenid.h"
 
 /* Of our own request to power off; cubed's requests have smaller ids. Its answer is nobody's. */
@@ -17,29 +15,7 @@
 /* How long the end waits for all vCPUs to leave the guest. */
 #define PARK_TIMEOUT_USEC (100 * USEC_PER_MSEC)
 
-struct Machine {
-        Loop *loop;
-        MachineEvents events;
-        VmmState state;
-        BuildConfig config;
-        Vm vm;
-        Serial serial;
-        Devices *devices;
-        Vcpu *vcpus[CONFIG_CPUS_MAX];
-        unsigned n_vcpus;
-        LoopSource *stop_timer;
-
-        uint8_t *claim_frame;
-        size_t claim_size;
-        bool claim_sent;
-        uint8_t *ready_frame;
-        size_t ready_size;
-        _Atomic bool agent_seen;
-
-        Mailbox mailbox; /* all that other threads touch, but for agent_seen */
-};
-
-static int wrong_state(const Machine *m, const char *what, ErrorText *e) {
+int machine_wrong_state(const Machine *m, const char *what, ErrorText *e) {
         return error_set(e, -EPROTO, "%s is not for a machine in state %s", what,
                          vmm_state_to_string(m->state));
 }
@@ -145,7 +121,10 @@ static void ask_poweroff(Machine *m) {
         (void) devices_control_send(m->devices, frame, sizeof(frame));
 }
 
-static void send_claim(Machine *m) {
+void machine_send_claim(Machine *m) {
+        if (!m->ready_frame || m->claim_sent)
+                return;
+
         int r = devices_control_send(m->devices, m->claim_frame, m->claim_size);
         if (r < 0) {
                 on_device_error(m, "agent", "the claim could not be sent");
@@ -165,8 +144,8 @@ static void on_agent_ready(Machine *m, uint8_t *frame, size_t size) {
 
         if (m->state == VMM_STATE_STOPPING)
                 ask_poweroff(m);
-        else if (!m->claim_sent)
-                send_claim(m);
+        else
+                machine_send_claim(m);
 }
 
 static void on_control_frame(void *userdata, const FrameHeader *h, const uint8_t *body) {
@@ -216,7 +195,7 @@ int machine_agent_send(Machine *m, const uint8_t *frame, size_t size, ErrorText 
         assert(m);
 
         if (m->state != VMM_STATE_RUNNING)
-                return wrong_state(m, "AGENT", e);
+                return machine_wrong_state(m, "AGENT", e);
         int r = check_frame(frame, size, &h, e);
         if (r < 0)
                 return r;
@@ -243,7 +222,7 @@ int machine_stream_open(Machine *m, int fd, const uint8_t *frame, size_t size,
         assert(answer);
 
         if (m->state != VMM_STATE_RUNNING)
-                return wrong_state(m, "STREAM", e);
+                return machine_wrong_state(m, "STREAM", e);
         int r = check_frame(frame, size, &h, e);
         if (r < 0)
                 return r;
@@ -254,7 +233,7 @@ int machine_stream_open(Machine *m, int fd, const uint8_t *frame, size_t size,
         return r < 0 ? error_set_errno(e, r, "opening a stream into the guest") : 0;
 }
 
-static int add_devices(Machine *m, ErrorText *e) {
+int machine_add_devices(Machine *m, ErrorText *e) {
         const DeviceEvents events = {
                 .on_panic = on_panic,
                 .on_failure = on_failure,
@@ -276,10 +255,15 @@ static int add_devices(Machine *m, ErrorText *e) {
         return r < 0 ? error_set_errno(e, r, "making the devices") : 0;
 }
 
-static int add_vcpus(Machine *m, ErrorText *e) {
-        CpuidTable cpuid;
+int machine_add_vcpus(Machine *m, const CpuidTable *cpuid, ErrorText *e) {
+        m->cpuid = new0(CpuidTable, 1);
+        if (!m->cpuid)
+                return error_set(e, -ENOMEM, "out of memory");
+        *m->cpuid = *cpuid;
 
-        int r = cpuid_load(m->config.kvm_fd, &cpuid, e);
+        int r = msr_list_load(m->config.kvm_fd, &m->msrs, e);
+        if (r >= 0)
+                r = vm_xsave_bytes(&m->vm, &m->xsave_bytes, e);
         if (r < 0)
                 return r;
 
@@ -287,7 +271,7 @@ static int add_vcpus(Machine *m, ErrorText *e) {
                 .vm = &m->vm,
                 .devices = m->devices,
                 .serial = &m->serial,
-                .cpuid = &cpuid,
+                .cpuid = m->cpuid,
                 .n_possible = m->config.max_cpus,
                 .cpuid_hide = m->config.cpuid_hide,
                 .on_end = on_vcpu_end,
@@ -299,7 +283,7 @@ static int add_vcpus(Machine *m, ErrorText *e) {
                 if (r < 0)
                         return r;
         }
-        return vcpu_set_entry(m->vcpus[0], m->config.entry, MEMMAP_PVH_INFO, e);
+        return 0;
 }
 
 /* In the order that keeps KVM fast: memory before all else, vCPUs before ioeventfds, which come with
@@ -323,13 +307,18 @@ static int build(Machine *m, ErrorText *e) {
         m->config.kernel_fd = safe_close(m->config.kernel_fd);
         m->config.initrd_fd = safe_close(m->config.initrd_fd);
 
-        r = add_devices(m, e);
+        r = machine_add_devices(m, e);
         if (r < 0)
                 return r;
-        return add_vcpus(m, e);
+
+        CpuidTable cpuid;
+        r = cpuid_load(m->config.kvm_fd, &cpuid, e);
+        if (r >= 0)
+                r = machine_add_vcpus(m, &cpuid, e);
+        return r < 0 ? r : vcpu_set_entry(m->vcpus[0], m->config.entry, MEMMAP_PVH_INFO, e);
 }
 
-static void unbuild(Machine *m) {
+void machine_unbuild(Machine *m) {
         while (m->n_vcpus > 0) {
                 m->n_vcpus--;
                 m->vcpus[m->n_vcpus] = vcpu_free(m->vcpus[m->n_vcpus]);
@@ -339,6 +328,12 @@ static void unbuild(Machine *m) {
         serial_done(&m->serial);
         serial_init(&m->serial);
         build_config_done(&m->config);
+
+        free(TAKE_PTR(m->cpuid));
+        free(TAKE_PTR(m->times));
+        m->n_times = m->n_layers = m->n_layer_runs = 0;
+        free(TAKE_PTR(m->ready_frame));
+        m->ready_size = 0;
 }
 
 int machine_build(Machine *m, BuildConfig *config, ErrorText *e) {
@@ -347,7 +342,7 @@ int machine_build(Machine *m, BuildConfig *config, ErrorText *e) {
 
         if (m->state != VMM_STATE_NEW) {
                 build_config_done(config);
-                return wrong_state(m, "BUILD", e);
+                return machine_wrong_state(m, "BUILD", e);
         }
 
         m->config = *config;
@@ -355,7 +350,7 @@ int machine_build(Machine *m, BuildConfig *config, ErrorText *e) {
 
         int r = build(m, e);
         if (r < 0) {
-                unbuild(m);
+                machine_unbuild(m);
                 return r;
         }
 
@@ -372,29 +367,47 @@ static int start(Machine *m, ErrorText *e) {
         if (r < 0)
                 return error_set_errno(e, r, "narrowing the system call filter");
 
+        /* Before its devices move: the first that a copy hears. */
+        machine_send_claim(m);
+        r = machine_set_time(m, e);
+        if (r < 0)
+                return r;
+
+        if (m->loaded)
+                devices_resume(m->devices);
         for (unsigned i = 0; i < m->n_vcpus; i++)
                 vcpu_resume(m->vcpus[i]);
         return 0;
 }
 
-int machine_claim(Machine *m, const uint8_t *frame, size_t size, ErrorText *e) {
+int machine_keep_claim(Machine *m, const char *what, const uint8_t *frame, size_t size, ErrorText *e) {
         FrameHeader h;
 
-        assert(m);
-
-        if (m->state != VMM_STATE_BUILT)
-                return wrong_state(m, "CLAIM", e);
         int r = check_frame(frame, size, &h, e);
         if (r < 0)
                 return r;
         if (h.type != AGENT_CLAIM)
-                return error_set(e, -EINVAL, "CLAIM: a frame of type %u is no claim", h.type);
+                return error_set(e, -EINVAL, "%s: a frame of type %u is no claim", what, h.type);
 
-        m->claim_frame = malloc(size);
-        if (!m->claim_frame)
+        uint8_t *copy = malloc(size);
+        if (!copy)
                 return error_set(e, -ENOMEM, "out of memory");
-        memcpy(m->claim_frame, frame, size);
+        memcpy(copy, frame, size);
+        free(m->claim_frame);
+        m->claim_frame = copy;
         m->claim_size = size;
+        m->claim_sent = false;
+        return 0;
+}
+
+int machine_claim(Machine *m, const uint8_t *frame, size_t size, ErrorText *e) {
+        assert(m);
+
+        if (m->state != VMM_STATE_BUILT)
+                return machine_wrong_state(m, "CLAIM", e);
+        int r = machine_keep_claim(m, "CLAIM", frame, size, e);
+        if (r < 0)
+                return r;
         m->state = VMM_STATE_RUNNING;
 
         ErrorText why = {};
@@ -403,6 +416,8 @@ int machine_claim(Machine *m, const uint8_t *frame, size_t size, ErrorText *e) {
                 machine_end(m, VMM_EXIT_VMM_ERROR, (uint32_t) -r, why.text);
                 return error_set(e, r, "%s", why.text);
         }
+        m->needs_claim = false;
+        memset(m->saved_id, 0, sizeof(m->saved_id));
         return 0;
 }
 
@@ -410,7 +425,7 @@ int machine_stop(Machine *m, uint64_t timeout_usec, ErrorText *e) {
         assert(m);
 
         if (m->state != VMM_STATE_RUNNING)
-                return wrong_state(m, "STOP", e);
+                return machine_wrong_state(m, "STOP", e);
 
         m->state = VMM_STATE_STOPPING;
         (void) loop_timer_set(m->stop_timer, MAX(timeout_usec, (uint64_t) 1));
@@ -422,15 +437,21 @@ int machine_stop(Machine *m, uint64_t timeout_usec, ErrorText *e) {
 void machine_terminate(Machine *m) {
         assert(m);
 
+        /* Nobody else may be there to let it go on. */
+        if (m->state == VMM_STATE_PAUSED && !m->needs_claim)
+                (void) machine_resume(m, NULL, 0, -EBADF, NULL);
+
         if (m->state == VMM_STATE_RUNNING)
                 (void) machine_stop(m, m->config.stop_timeout_usec, NULL);
+        else if (m->state == VMM_STATE_PAUSED || m->state == VMM_STATE_TORN)
+                machine_end(m, VMM_EXIT_KILLED, 0, "told to end while the guest was paused");
         else if (m->state != VMM_STATE_STOPPING)
                 machine_end(m, VMM_EXIT_KILLED, 0, "told to end before the guest ran");
 }
 
 static int check_memory_request(const Machine *m, const char *what, ErrorText *e) {
         if (m->state != VMM_STATE_BUILT && m->state != VMM_STATE_RUNNING)
-                return wrong_state(m, what, e);
+                return machine_wrong_state(m, what, e);
         return 0;
 }
 
@@ -481,7 +502,7 @@ int machine_counters(Machine *m, CounterFn fn, void *userdata, ErrorText *e) {
         assert(fn);
 
         if (m->state == VMM_STATE_NEW)
-                return wrong_state(m, "STATISTICS", e);
+                return machine_wrong_state(m, "STATISTICS", e);
 
         for (unsigned i = 0; i < m->n_vcpus; i++) {
                 VcpuCounters c;

@@ -50,6 +50,11 @@ class Op(enum.IntEnum):
     KILL = 9
     RESIZE = 10
     BALLOON = 11
+    PAUSE = 16
+    RESUME = 17
+    SAVE = 18
+    LOAD = 19
+    ROLLBACK = 20
     EVENT_AGENT = 64
     EVENT_AGENT_LOST = 65
     EVENT_DEVICE = 66
@@ -80,6 +85,8 @@ class Tag(enum.IntEnum):
     PLUG_BYTES = 21
     PLUGGED_BYTES = 22
     BALLOON_BYTES = 23
+    ID = 32
+    RUNS = 33
 
 
 class Role(enum.IntEnum):
@@ -91,6 +98,9 @@ class Role(enum.IntEnum):
     DISK_BASE = 5
     DISK_OVERLAY = 6
     STREAM = 7
+    STATE = 16
+    LAYER = 17
+    PAGEMAP = 18
 
 
 class State(enum.IntEnum):
@@ -98,6 +108,8 @@ class State(enum.IntEnum):
     BUILT = 1
     RUNNING = 2
     STOPPING = 3
+    PAUSED = 4
+    TORN = 5
 
 
 class Reason(enum.IntEnum):
@@ -142,6 +154,10 @@ def u64(tag, value):
 
 def frame(kind, body=b'', flags=0, id=0):
     return FRAME.pack(len(body), kind, flags, id) + body
+
+
+def claim_record(number=1):
+    return tlv(Tag.FRAME, frame(AGENT_CLAIM, id=number))
 
 
 def parse_records(data):
@@ -331,7 +347,10 @@ class Vmm:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        if self.console < 0:
+            return
         os.close(self.console)
+        self.console = -1
         self.log.close()
         self.dir.cleanup()
 
@@ -354,7 +373,7 @@ class Vmm:
                 os.close(fd)
 
     def claim(self, peer):
-        return peer.request(Op.CLAIM, tlv(Tag.FRAME, frame(AGENT_CLAIM, id=1)))
+        return peer.request(Op.CLAIM, claim_record())
 
     def start(self, peer, kernel, cmdline='', **kwargs):
         self.build(peer, kernel, cmdline, **kwargs)

@@ -18,6 +18,7 @@ typedef enum Program {
         PROGRAM_WC,
         PROGRAM_SLEEP,
         PROGRAM_HANG,
+        PROGRAM_COUNTER,
 } Program;
 
 struct Process {
@@ -96,6 +97,55 @@ static void run_put_sector(Process *p, const Args *a) {
         finish(p, r == 0 ? 0 : 5);
 }
 
+/* What "counter" counts: each number is left in a page of memory and in a sector, and has to be there when
+ * their turn comes again. */
+#define COUNTER_PAGES 64U
+#define COUNTER_SECTORS 8U
+#define COUNTER_FIRST_SECTOR 16U
+static uint64_t counter, counter_inverse = UINT64_MAX, counter_bad;
+static uint64_t counter_pages[COUNTER_PAGES][512] __attribute__((aligned(4096)));
+
+static void count_in_memory(void) {
+        uint64_t *page = counter_pages[counter % COUNTER_PAGES];
+        uint64_t before = counter >= COUNTER_PAGES ? counter - COUNTER_PAGES : 0;
+
+        if (counter != ~counter_inverse || page[0] != before || page[511] != before)
+                counter_bad++;
+        page[0] = page[511] = counter;
+}
+
+static void count_on_disk(void) {
+        static uint64_t data[SECTOR_BYTES / 8] __attribute__((aligned(512)));
+        uint64_t sector = COUNTER_FIRST_SECTOR + counter % COUNTER_SECTORS;
+
+        if (blk_capacity(1) <= sector)
+                return;
+        if (blk_request(1, BLK_READ, sector, data) != 0 ||
+            (counter >= COUNTER_SECTORS && data[0] != counter - COUNTER_SECTORS))
+                counter_bad++;
+        data[0] = counter;
+        if (blk_request(1, BLK_WRITE, sector, data) != 0)
+                counter_bad++;
+}
+
+static bool move_counter(void) {
+        count_in_memory();
+        count_on_disk();
+        counter++;
+        counter_inverse = ~counter;
+        return true;
+}
+
+static void run_count(Process *p) {
+        char number[24];
+
+        add_text(p, 0, number, (uint32_t) format_number(number, counter));
+        add_text(p, 0, " ", 1);
+        add_text(p, 0, number, (uint32_t) format_number(number, counter_bad));
+        add_text(p, 0, "\n", 1);
+        finish(p, counter_bad > 0);
+}
+
 static bool start_machine_program(const char *name) {
         if (streq(name, "panic"))
                 machine_panic();
@@ -129,7 +179,9 @@ static bool start_short_program(Process *p, const Args *a) {
         } else if (streq(name, "env")) {
                 add_words(p, 0, a->env, a->n_env, "\n");
                 finish(p, 0);
-        } else if (streq(name, "sector") && a->argc == 3)
+        } else if (streq(name, "count"))
+                run_count(p);
+        else if (streq(name, "sector") && a->argc == 3)
                 run_sector(p, a);
         else if (streq(name, "put-sector") && a->argc == 4)
                 run_put_sector(p, a);
@@ -147,6 +199,8 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_WC;
         else if (streq(name, "hang"))
                 p->program = PROGRAM_HANG;
+        else if (streq(name, "counter"))
+                p->program = PROGRAM_COUNTER;
         else if (streq(name, "yes") || streq(name, "bulk")) {
                 p->program = PROGRAM_BULK;
                 p->bulk_left = *name == 'b' && a->argc > 1 ? parse_number(a->argv[1]) : ENDLESS;
@@ -369,6 +423,8 @@ static bool run(Process *p) {
                         moved |= move_bulk(p);
                 else if (p->program == PROGRAM_CAT)
                         moved |= move_ring(p);
+                else if (p->program == PROGRAM_COUNTER)
+                        moved |= move_counter();
                 check_end(p);
         }
         if (!p->exited)

@@ -11,6 +11,8 @@
  *   hang                       never ends by itself
  *   sector DISK N              512 bytes of vda or vdb
  *   put-sector DISK N WORD     writes them, WORD and zeros, and flushes
+ *   counter                    counts up for ever, in memory and on vdb, and checks what it counted before
+ *   count                      prints how far it is, and how often something was not as it was left
  *   panic | reset | triple | poweroff | spin    what they say, to the whole machine */
 
 #include "vsock.h"

@@ -54,7 +54,7 @@ static void begin(void) {
 
 static int parse(void) {
         config = BUILD_CONFIG_INIT;
-        return build_config_parse(draft.w.data, draft.w.size, draft.fds, draft.n_fds, &config, &e);
+        return build_config_parse(VMM_OP_BUILD, draft.w.data, draft.w.size, draft.fds, draft.n_fds, &config, &e);
 }
 
 static void parsed(void) {
@@ -293,7 +293,7 @@ TEST(spoilt_input) {
 
                 memcpy(exact, draft.w.data, n);
                 config = BUILD_CONFIG_INIT;
-                assert_true(build_config_parse(exact, n, draft.fds, draft.n_fds, &config, NULL) < 0);
+                assert_true(build_config_parse(VMM_OP_BUILD, exact, n, draft.fds, draft.n_fds, &config, NULL) < 0);
                 free(exact);
         }
 
@@ -303,7 +303,7 @@ TEST(spoilt_input) {
                 memcpy(fds, draft.fds, sizeof(fds));
                 draft.w.data[i / 8] ^= (uint8_t) (1u << i % 8);
                 config = BUILD_CONFIG_INIT;
-                if (build_config_parse(draft.w.data, size, fds, draft.n_fds, &config, NULL) >= 0)
+                if (build_config_parse(VMM_OP_BUILD, draft.w.data, size, fds, draft.n_fds, &config, NULL) >= 0)
                         free(config.cmdline);
                 draft.w.data[i / 8] ^= (uint8_t) (1u << i % 8);
         }
