@@ -196,7 +196,8 @@ class Message:
 class Peer:
     """One connection to the control socket."""
 
-    def __init__(self, path, timeout=10):
+    # On a host under load the kernel's grace periods, which vCPUs and memory slots wait for, take seconds.
+    def __init__(self, path, timeout=30):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)
         self.socket.settimeout(timeout)
