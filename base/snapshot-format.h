@@ -56,6 +56,7 @@ typedef enum SnapshotSectionType {
         SNAPSHOT_SECTION_VIRTIO,     /* one for each virtio device: registers, queues, MSI-X */
         SNAPSHOT_SECTION_VSOCK,      /* connections */
         SNAPSHOT_SECTION_AGENT,      /* its AGENT_READY frame; empty: it was not connected */
+        SNAPSHOT_SECTION_MEM,        /* which blocks are plugged; only with memory that can be */
         _SNAPSHOT_SECTION_MAX,
 } SnapshotSectionType;
 
@@ -71,7 +72,7 @@ typedef struct SnapshotLayerHeader {
         uint8_t magic[8];
         uint32_t version;
         uint32_t n_runs;
-        uint64_t mem_bytes;       /* of the guest */
+        uint64_t mem_bytes;       /* of the guest, with what can be plugged */
         uint8_t id[SNAPSHOT_ID_BYTES];
         uint8_t parent[SNAPSHOT_ID_BYTES];
         uint32_t crc;             /* of header and runs, this field as 0 */

@@ -63,7 +63,7 @@ typedef enum VmmOp {
                                   guest's memory: its pages are private no more */
         VMM_OP_SAVE,           /* [paused; built by LOAD] FD STATE (written), FD PAGEMAP -> ID, RUNS: the
                                   private pages, for the peer to copy before it resumes */
-        VMM_OP_LOAD,           /* [new] as BUILD, without kernel, command line, initrd, memory size and possible
+        VMM_OP_LOAD,           /* [new] as BUILD, without kernel, command line, initrd, memory sizes and possible
                                   CPUs; FD STATE (read), FD LAYER..., the lowest first -> [built] */
         VMM_OP_ROLLBACK,       /* [paused, torn] FD STATE, FD LAYER..., FD DISK_OVERLAY: for each writable disk
                                   or none -> [paused]. On error nothing has changed, or the state is torn */

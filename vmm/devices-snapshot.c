@@ -6,6 +6,7 @@ struct DevicesLoad {
         PciState pci[_SLOT_MAX];
         VirtioLoad virtio[_SLOT_MAX];
         VsockLoad *vsock;
+        MemLoad mem;
         Overlay overlays[2];
         bool has_overlay[2];
 };
@@ -19,6 +20,12 @@ static VirtioPci *slot_virtio(const Devices *d, unsigned slot) {
 
         case SLOT_RNG:
                 return virtio_rng_pci(d->rng);
+
+        case SLOT_BALLOON:
+                return virtio_balloon_pci(d->balloon);
+
+        case SLOT_MEM:
+                return d->mem ? virtio_mem_pci(d->mem) : NULL;
 
         case SLOT_VDA:
         case SLOT_VDB:
@@ -42,6 +49,8 @@ void devices_save(Devices *d, SnapshotWriter *w) {
                         snapshot_virtio_save(v, i, w);
         }
         virtio_vsock_save(d->vsock, SLOT_VSOCK, w);
+        if (d->mem)
+                virtio_mem_save(d->mem, SLOT_MEM, w);
 }
 
 static int prepare_slot(Devices *d, const SnapshotFile *f, unsigned slot, DevicesLoad *l, ErrorText *e) {
@@ -70,7 +79,8 @@ static int check_slots(const Devices *d, const SnapshotFile *f, ErrorText *e) {
         }
         if (snapshot_file_count(f, SNAPSHOT_SECTION_PCI) != n_pci ||
             snapshot_file_count(f, SNAPSHOT_SECTION_VIRTIO) != n_virtio ||
-            snapshot_file_count(f, SNAPSHOT_SECTION_VSOCK) != 1)
+            snapshot_file_count(f, SNAPSHOT_SECTION_VSOCK) != 1 ||
+            snapshot_file_count(f, SNAPSHOT_SECTION_MEM) != (d->mem != NULL))
                 return error_set(e, -EBADMSG, "the state file is of a machine with other devices");
         return 0;
 }
@@ -82,6 +92,29 @@ static int prepare_vsock(Devices *d, const SnapshotFile *f, DevicesLoad *l, Erro
         if (r < 0)
                 return r;
         return virtio_vsock_parse(d->vsock, l->virtio[SLOT_VSOCK].state.live, &reader, &l->vsock, e);
+}
+
+/* Both were at rest: they finish in one go what they take, and the balloon's statistics were handed back. */
+static int check_idle(const VirtioLoad *l, const char *name, ErrorText *e) {
+        for (unsigned i = 0; i < l->state.n_queues; i++)
+                for (unsigned k = 0; k < ELEMENTSOF(l->state.queues[i].in_flight); k++)
+                        if (l->state.queues[i].in_flight[k] != 0)
+                                return error_set(e, -EBADMSG, "state file: %s holds requests", name);
+        return 0;
+}
+
+static int prepare_memory(Devices *d, const SnapshotFile *f, DevicesLoad *l, ErrorText *e) {
+        SnapshotReader reader;
+
+        int r = check_idle(&l->virtio[SLOT_BALLOON], "balloon", e);
+        if (r >= 0)
+                r = virtio_balloon_check(d->balloon, &l->virtio[SLOT_BALLOON].state, e);
+        if (r < 0 || !d->mem)
+                return r;
+        r = check_idle(&l->virtio[SLOT_MEM], "mem", e);
+        if (r >= 0)
+                r = snapshot_file_section(f, SNAPSHOT_SECTION_MEM, SLOT_MEM, &reader, e);
+        return r < 0 ? r : virtio_mem_parse(d->mem, &l->virtio[SLOT_MEM].state, &reader, &l->mem, e);
 }
 
 static int prepare_overlay(Devices *d, unsigned disk, int *fd, DevicesLoad *l, ErrorText *e) {
@@ -104,6 +137,8 @@ static int prepare(Devices *d, const SnapshotFile *f, int overlay_fds[static 2],
                 r = prepare_slot(d, f, i, l, e);
         if (r >= 0)
                 r = prepare_vsock(d, f, l, e);
+        if (r >= 0)
+                r = prepare_memory(d, f, l, e);
         for (unsigned i = 0; i < ELEMENTSOF(l->overlays) && r >= 0; i++)
                 r = prepare_overlay(d, i, &overlay_fds[i], l, e);
         return r;
@@ -150,6 +185,12 @@ void devices_apply(Devices *d, DevicesLoad *l) {
 
         virtio_vsock_pause(d->vsock);
         virtio_pci_pause(virtio_rng_pci(d->rng));
+        virtio_pci_pause(virtio_balloon_pci(d->balloon));
+        virtio_balloon_apply(d->balloon, &l->virtio[SLOT_BALLOON].state);
+        if (d->mem) {
+                virtio_pci_pause(virtio_mem_pci(d->mem));
+                virtio_mem_apply(d->mem, &l->mem);
+        }
         for (unsigned i = 0; i < _SLOT_MAX; i++) {
                 VirtioPci *v = slot_virtio(d, i);
 

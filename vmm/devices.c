@@ -402,6 +402,13 @@ int devices_pause(Devices *d) {
         virtio_vsock_pause(d->vsock);
         virtio_pci_drain(virtio_rng_pci(d->rng));
         virtio_pci_pause(virtio_rng_pci(d->rng));
+        virtio_pci_drain(virtio_balloon_pci(d->balloon));
+        virtio_balloon_settle(d->balloon);
+        virtio_pci_pause(virtio_balloon_pci(d->balloon));
+        if (d->mem) {
+                virtio_pci_drain(virtio_mem_pci(d->mem));
+                virtio_pci_pause(virtio_mem_pci(d->mem));
+        }
         return 0;
 }
 
@@ -410,6 +417,9 @@ void devices_resume(Devices *d) {
 
         virtio_vsock_resume(d->vsock);
         virtio_pci_resume(virtio_rng_pci(d->rng));
+        virtio_pci_resume(virtio_balloon_pci(d->balloon));
+        if (d->mem)
+                virtio_pci_resume(virtio_mem_pci(d->mem));
         for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
                 if (d->disks[i])
                         virtio_pci_resume(virtio_blk_pci(d->disks[i]));

@@ -6,6 +6,8 @@
 
 #include "base/agent-proto.h"
 #include "vmm/machine-private.h"
+#include "vmm/memmap.h"
+#include "vmm/vmgenid.h"
 
 /* How long a vCPU may take to leave the guest. */
 #define PAUSE_TIMEOUT_USEC (2 * USEC_PER_SEC)
@@ -25,6 +27,7 @@ typedef struct ConfigState {
         uint32_t cpuid_hide;
         uint32_t tsc_khz;
         DiskShape disks[CONFIG_DISKS_MAX];
+        uint64_t plug_bytes;
 } ConfigState;
 
 typedef struct MemmapState {
@@ -41,6 +44,7 @@ typedef struct StateFile {
         uint8_t *data;
         SnapshotFile file;
         ConfigState config;
+        MemmapState memmap;
         uint64_t clock_nsec;
         SerialState serial;
         const uint8_t *agent;     /* its AGENT_READY frame */
@@ -169,6 +173,8 @@ int machine_resume(Machine *m, const uint8_t *frame, size_t size, int layer_fd, 
         int r = layer_fd >= 0 ? add_layer(m, layer_fd, e) : 0;
         if (r >= 0 && frame)
                 r = machine_keep_claim(m, "RESUME", frame, size, e);
+        if (r >= 0 && frame)
+                r = vmgenid_renew(&m->vm.mem, e);
         if (r >= 0)
                 r = machine_set_time(m, e);
         if (r < 0)
@@ -192,6 +198,7 @@ static int save_config(const Machine *m, SnapshotWriter *w, ErrorText *e) {
                 .n_cpus = m->n_vcpus,
                 .max_cpus = m->config.max_cpus,
                 .cpuid_hide = m->config.cpuid_hide,
+                .plug_bytes = m->config.plug_bytes,
         };
 
         int khz = ioctl(vcpu_fd(m->vcpus[0]), KVM_GET_TSC_KHZ, 0);
@@ -346,6 +353,9 @@ static int read_fixed(const SnapshotFile *f, SnapshotSectionType type, void *ret
 static int check_config(const ConfigState *c, ErrorText *e) {
         if (c->mem_bytes < CONFIG_MEM_MIN || c->mem_bytes > CONFIG_MEM_MAX || c->mem_bytes % CONFIG_MEM_ALIGN != 0)
                 return error_set(e, -EBADMSG, "state file: %llu bytes of memory", (unsigned long long) c->mem_bytes);
+        if (c->plug_bytes > CONFIG_MEM_MAX - c->mem_bytes || c->plug_bytes % MEMMAP_PLUG_ALIGN != 0)
+                return error_set(e, -EBADMSG, "state file: %llu bytes of memory to plug",
+                                 (unsigned long long) c->plug_bytes);
         if (c->n_cpus < 1 || c->n_cpus > c->max_cpus || c->max_cpus > CONFIG_CPUS_MAX)
                 return error_set(e, -EBADMSG, "state file: %u CPUs of %u possible ones", c->n_cpus, c->max_cpus);
         if (c->cpuid_hide & ~(uint32_t) VMM_CPUID_HIDE_XSAVE)
@@ -353,17 +363,13 @@ static int check_config(const ConfigState *c, ErrorText *e) {
         return 0;
 }
 
-static int check_memmap(const ConfigState *c, const MemmapState *s, ErrorText *e) {
-        uint64_t total = 0;
+/* The guest's RAM is where a machine of that shape has it here. */
+static int check_memmap(const GuestMem *mem, const MemmapState *s, ErrorText *e) {
+        bool same = s->n_regions == mem->n_regions;
 
-        if (s->n_regions > GUEST_REGIONS_MAX)
-                return error_set(e, -EBADMSG, "state file: %u regions of memory", s->n_regions);
-        for (unsigned i = 0; i < s->n_regions; i++)
-                if (__builtin_add_overflow(total, s->regions[i].bytes, &total))
-                        total = 0;
-        if (total != c->mem_bytes)
-                return error_set(e, -EBADMSG, "state file: regions that do not add up");
-        return 0;
+        for (unsigned i = 0; i < mem->n_regions && same; i++)
+                same = s->regions[i].gpa == mem->regions[i].gpa && s->regions[i].bytes == mem->regions[i].size;
+        return same ? 0 : error_set(e, -EBADMSG, "state file: memory in other places than here");
 }
 
 static int read_serial(StateFile *s, ErrorText *e) {
@@ -394,17 +400,13 @@ static int read_agent(StateFile *s, ErrorText *e) {
 }
 
 static int parse_state(StateFile *s, size_t size, ErrorText *e) {
-        MemmapState memmap;
-
         int r = snapshot_file_parse(s->data, size, &s->file, e);
         if (r >= 0)
                 r = read_fixed(&s->file, SNAPSHOT_SECTION_CONFIG, &s->config, sizeof(s->config), e);
         if (r >= 0)
                 r = check_config(&s->config, e);
         if (r >= 0)
-                r = read_fixed(&s->file, SNAPSHOT_SECTION_MEMMAP, &memmap, sizeof(memmap), e);
-        if (r >= 0)
-                r = check_memmap(&s->config, &memmap, e);
+                r = read_fixed(&s->file, SNAPSHOT_SECTION_MEMMAP, &s->memmap, sizeof(s->memmap), e);
         if (r >= 0)
                 r = read_fixed(&s->file, SNAPSHOT_SECTION_CLOCK, &s->clock_nsec, sizeof(s->clock_nsec), e);
         if (r >= 0)
@@ -566,6 +568,7 @@ static int take_shape(Machine *m, const StateFile *s, ErrorText *e) {
         BuildConfig *c = &m->config;
 
         c->mem_bytes = s->config.mem_bytes;
+        c->plug_bytes = s->config.plug_bytes;
         c->max_cpus = s->config.max_cpus;
         c->cpuid_hide = s->config.cpuid_hide;
         if (c->n_cpus == 0)
@@ -608,7 +611,11 @@ static int load(Machine *m, ErrorText *e) {
         if (r >= 0)
                 r = vm_init(&m->vm, m->config.kvm_fd, m->config.mem_bytes, m->config.plug_bytes, e);
         if (r >= 0)
+                r = check_memmap(&m->vm.mem, &s.memmap, e);
+        if (r >= 0)
                 r = load_memory(m, &s, e);
+        if (r >= 0)
+                r = vmgenid_renew(&m->vm.mem, e);
         if (r >= 0)
                 r = machine_add_devices(m, e);
         if (r >= 0)
@@ -651,10 +658,11 @@ int machine_load(Machine *m, BuildConfig *config, ErrorText *e) {
 static int check_same_shape(const Machine *m, const StateFile *s, ErrorText *e) {
         const ConfigState *c = &s->config;
 
-        if (c->mem_bytes != m->config.mem_bytes || c->max_cpus != m->config.max_cpus || c->n_cpus != m->n_vcpus ||
-            c->cpuid_hide != m->config.cpuid_hide)
+        if (c->mem_bytes != m->config.mem_bytes || c->plug_bytes != m->config.plug_bytes ||
+            c->max_cpus != m->config.max_cpus || c->n_cpus != m->n_vcpus || c->cpuid_hide != m->config.cpuid_hide)
                 return error_set(e, -EXDEV, "ROLLBACK: the snapshot is of a machine of another shape");
-        return check_disks(m, c, e);
+        int r = check_memmap(&m->vm.mem, &s->memmap, e);
+        return r < 0 ? r : check_disks(m, c, e);
 }
 
 static bool same_layers(const Machine *m, const LayerStack *stack) {

@@ -23,6 +23,7 @@ static const struct {
         [SNAPSHOT_SECTION_VIRTIO] = { "virtio", 1 },
         [SNAPSHOT_SECTION_VSOCK] = { "vsock", 1 },
         [SNAPSHOT_SECTION_AGENT] = { "agent", 1 },
+        [SNAPSHOT_SECTION_MEM] = { "mem", 1 },
 };
 
 static uint32_t checksum(uint32_t start, const void *data, size_t size) {

@@ -320,6 +320,39 @@ void virtio_balloon_counters(VirtioBalloon *b, CounterFn fn, void *userdata) {
         release_stats(b);
 }
 
+/* Snapshots */
+
+void virtio_balloon_settle(VirtioBalloon *b) {
+        assert(b);
+        release_stats(b);
+}
+
+static uint32_t config_requested(const VirtioState *transport) {
+        uint32_t pages;
+
+        memcpy(&pages, transport->config + offsetof(struct virtio_balloon_config, num_pages), sizeof(pages));
+        return le32toh(pages);
+}
+
+int virtio_balloon_check(const VirtioBalloon *b, const VirtioState *transport, ErrorText *e) {
+        assert(b);
+        assert(transport);
+
+        /* Its actual size is whatever the driver wrote. */
+        if ((uint64_t) config_requested(transport) * PAGE >= guest_mem_bytes(&b->pci.vm->mem))
+                return error_set(e, -EBADMSG, "state file: a balloon as large as the guest");
+        return 0;
+}
+
+void virtio_balloon_apply(VirtioBalloon *b, const VirtioState *transport) {
+        assert(b);
+        assert(transport);
+
+        b->stats_held = b->stats_known = false;
+        b->n_requested = config_requested(transport);
+        virtio_pci_change_config(&b->pci, 0, transport->config, b->pci.config_bytes, false);
+}
+
 int virtio_balloon_new(Vm *vm, Loop *loop, uint64_t bar_gpa, VirtioErrorFn on_error, void *on_error_userdata,
                        VirtioBalloon **ret) {
         static const VirtioKind kind = {

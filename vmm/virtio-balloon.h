@@ -14,7 +14,7 @@
  * the memory is in place all the same. Lives on the loop's thread. */
 
 #include "vmm/devices.h"
-#include "vmm/virtio-pci.h"
+#include "vmm/snapshot-virtio.h"
 
 #define BALLOON_PAGES_MAX 16384U /* in one request */
 
@@ -31,3 +31,11 @@ int virtio_balloon_request(VirtioBalloon *b, uint64_t bytes);
 /* With the guest's own figures as it last told them, and asks it for new ones: they are as old as
  * "guest-age-msec" says. */
 void virtio_balloon_counters(VirtioBalloon *b, CounterFn fn, void *userdata);
+
+/* Hands the driver's statistics back, so that the device holds nothing of the guest's: between
+ * virtio_pci_drain() and virtio_pci_pause(). */
+void virtio_balloon_settle(VirtioBalloon *b);
+/* Loading a snapshot: all that it has of the balloon is the configuration that the transport keeps. */
+int virtio_balloon_check(const VirtioBalloon *b, const VirtioState *transport, ErrorText *e);
+/* Before snapshot_virtio_apply(), which else takes the configuration for changed. */
+void virtio_balloon_apply(VirtioBalloon *b, const VirtioState *transport);

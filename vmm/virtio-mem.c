@@ -227,16 +227,90 @@ void virtio_mem_counters(VirtioMem *m, CounterFn fn, void *userdata) {
         fn(userdata, "mem-refused", m->refused);
 }
 
-static void set_config(VirtioMem *m) {
-        struct virtio_mem_config config = {
+static struct virtio_mem_config make_config(const VirtioMem *m, uint64_t n_plugged, uint64_t n_requested) {
+        return (struct virtio_mem_config) {
                 .block_size = htole64(MEM_BLOCK_BYTES),
                 .addr = htole64(m->gpa),
                 .region_size = htole64(m->n_blocks * MEM_BLOCK_BYTES),
                 /* All of it, always: it costs nothing more. */
                 .usable_region_size = htole64(m->n_blocks * MEM_BLOCK_BYTES),
+                .plugged_size = htole64(n_plugged * MEM_BLOCK_BYTES),
+                .requested_size = htole64(n_requested * MEM_BLOCK_BYTES),
         };
+}
+
+static void set_config(VirtioMem *m) {
+        struct virtio_mem_config config = make_config(m, m->n_plugged, m->n_requested);
 
         virtio_pci_set_config(&m->pci, &config, sizeof(config));
+}
+
+/* Snapshots */
+
+static size_t bitmap_bytes(const VirtioMem *m) {
+        return ALIGN_UP(m->n_blocks, (uint64_t) WORD_BITS) / 8;
+}
+
+void virtio_mem_save(const VirtioMem *m, unsigned slot, SnapshotWriter *w) {
+        assert(m);
+        assert(w);
+
+        snapshot_writer_begin(w, SNAPSHOT_SECTION_MEM, slot);
+        snapshot_writer_put(w, m->plugged, bitmap_bytes(m));
+}
+
+static int check_blocks(const VirtioMem *m, const SnapshotReader *r, MemLoad *l, ErrorText *e) {
+        for (uint64_t i = 0; i < MEM_BLOCKS_MAX; i++) {
+                if (!(l->plugged[i / WORD_BITS] & 1ULL << i % WORD_BITS))
+                        continue;
+                if (i >= m->n_blocks)
+                        return snapshot_bad(r, e, "a plugged block outside of the region");
+                l->n_plugged++;
+        }
+        return 0;
+}
+
+/* All of the configuration follows from what is plugged and what is asked for. */
+static int check_config(const VirtioMem *m, const VirtioState *transport, const SnapshotReader *r, MemLoad *l,
+                        ErrorText *e) {
+        struct virtio_mem_config config;
+
+        if (transport->config_bytes != sizeof(config))
+                return snapshot_bad(r, e, "a configuration of %u bytes", transport->config_bytes);
+        memcpy(&config, transport->config, sizeof(config));
+        l->n_requested = le64toh(config.requested_size) / MEM_BLOCK_BYTES;
+        if (l->n_requested > m->n_blocks)
+                return snapshot_bad(r, e, "more is asked for than can be plugged");
+
+        struct virtio_mem_config expected = make_config(m, l->n_plugged, l->n_requested);
+        if (memcmp(&config, &expected, sizeof(config)) != 0)
+                return snapshot_bad(r, e, "a configuration that is not of what is plugged");
+        return 0;
+}
+
+int virtio_mem_parse(const VirtioMem *m, const VirtioState *transport, SnapshotReader *r, MemLoad *ret, ErrorText *e) {
+        assert(m);
+        assert(transport);
+        assert(ret);
+
+        *ret = (MemLoad) {};
+        int k = snapshot_read(r, ret->plugged, bitmap_bytes(m), e);
+        if (k >= 0)
+                k = snapshot_read_end(r, e);
+        if (k >= 0)
+                k = check_blocks(m, r, ret, e);
+        return k < 0 ? k : check_config(m, transport, r, ret, e);
+}
+
+void virtio_mem_apply(VirtioMem *m, const MemLoad *l) {
+        assert(m);
+        assert(l);
+
+        memcpy(m->plugged, l->plugged, bitmap_bytes(m));
+        m->n_plugged = l->n_plugged;
+        m->n_requested = l->n_requested;
+        struct virtio_mem_config config = make_config(m, m->n_plugged, m->n_requested);
+        virtio_pci_change_config(&m->pci, 0, &config, sizeof(config), false);
 }
 
 int virtio_mem_new(Vm *vm, Loop *loop, uint64_t bar_gpa, VirtioErrorFn on_error, void *on_error_userdata,
@@ -258,6 +332,7 @@ int virtio_mem_new(Vm *vm, Loop *loop, uint64_t bar_gpa, VirtioErrorFn on_error,
         assert(vm->plug_bytes > 0 && vm->plug_bytes % MEM_BLOCK_BYTES == 0);
 
         uint64_t n_blocks = vm->plug_bytes / MEM_BLOCK_BYTES;
+        assert(n_blocks <= MEM_BLOCKS_MAX);
         VirtioMem *m = calloc(1, sizeof(*m) + ALIGN_UP(n_blocks, (uint64_t) WORD_BITS) / 8);
         if (!m)
                 return -ENOMEM;

@@ -13,10 +13,12 @@
  * Nothing stops a guest from touching what is not plugged: it pays for that within its own limit, and
  * has promised not to (UNPLUGGED_INACCESSIBLE). Lives on the loop's thread. */
 
+#include "vmm/build-config.h"
 #include "vmm/devices.h"
-#include "vmm/virtio-pci.h"
+#include "vmm/snapshot-virtio.h"
 
 #define MEM_BLOCK_BYTES MIB(2)
+#define MEM_BLOCKS_MAX (CONFIG_MEM_MAX / MEM_BLOCK_BYTES)
 
 typedef struct VirtioMem VirtioMem;
 
@@ -30,3 +32,16 @@ VirtioPci *virtio_mem_pci(VirtioMem *m);
  * -EINVAL. It may take its time, or stop short of it. */
 int virtio_mem_request(VirtioMem *m, uint64_t bytes);
 void virtio_mem_counters(VirtioMem *m, CounterFn fn, void *userdata);
+
+/* Snapshots, while paused: what is plugged. What is asked for is in the configuration that the transport keeps. */
+typedef struct MemLoad {
+        uint64_t n_plugged;
+        uint64_t n_requested;
+        uint64_t plugged[MEM_BLOCKS_MAX / 64];
+} MemLoad;
+
+void virtio_mem_save(const VirtioMem *m, unsigned slot, SnapshotWriter *w);
+/* transport: the device's, already checked. */
+int virtio_mem_parse(const VirtioMem *m, const VirtioState *transport, SnapshotReader *r, MemLoad *ret, ErrorText *e);
+/* Before snapshot_virtio_apply(), which else takes the configuration for changed. */
+void virtio_mem_apply(VirtioMem *m, const MemLoad *l);

@@ -20,7 +20,7 @@ SECTION = struct.Struct('<IIIIQQ')
 RUN_ZERO = 0xffffffffffffffff
 NO_ID = bytes(16)
 
-CONFIG, MEMMAP, CPUID, VCPU, CLOCK, SERIAL, PCI, VIRTIO, VSOCK, AGENT = range(1, 11)
+CONFIG, MEMMAP, CPUID, VCPU, CLOCK, SERIAL, PCI, VIRTIO, VSOCK, AGENT, MEM = range(1, 12)
 
 MEMORY = 64 << 20
 
@@ -61,16 +61,24 @@ def seal_layer(path, memory, ident, parent, n_runs, packed):
         f.write(header(zlib.crc32(packed, zlib.crc32(header(0)))) + packed)
 
 
+def layer_pages(path):
+    """{gpa: page} of a memory file."""
+    pages = {}
+    data = path.read_bytes()
+    n = LAYER_HEADER.unpack_from(data)[2]
+    for i in range(n):
+        gpa, size, offset = RUN.unpack_from(data, LAYER_HEADER.size + i * RUN.size)
+        for at in range(0, size, PAGE):
+            pages[gpa + at] = bytes(PAGE) if offset == RUN_ZERO else data[offset + at:offset + at + PAGE]
+    return pages
+
+
 def flatten(snapshot, path):
     """The same snapshot with one memory file, as the store makes of a long chain."""
     pages = {}
     for layer in snapshot.layers:
-        data = layer.read_bytes()
-        _, _, n, memory, ident, _, _, _ = LAYER_HEADER.unpack_from(data)
-        for i in range(n):
-            gpa, size, offset = RUN.unpack_from(data, LAYER_HEADER.size + i * RUN.size)
-            for at in range(0, size, PAGE):
-                pages[gpa + at] = bytes(PAGE) if offset == RUN_ZERO else data[offset + at:offset + at + PAGE]
+        pages |= layer_pages(layer)
+    _, _, _, memory, ident, _, _, _ = LAYER_HEADER.unpack_from(snapshot.layers[-1].read_bytes())
     write_layer(path, memory, ident, NO_ID, sorted(pages.items()))
     return Snapshot(snapshot.state, [path], snapshot.overlay)
 

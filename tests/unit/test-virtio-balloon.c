@@ -373,3 +373,22 @@ TEST(odd_statistics) {
         assert_true(!failed());
         done();
 }
+
+TEST(before_a_snapshot_statistics_are_handed_back) {
+        make();
+        offer_stats(VIRTIO_BALLOON_S_MEMFREE, 1234);
+        assert_true(!answered(STATS));
+        virtio_pci_drain(virtio_balloon_pci(balloon));
+        virtio_balloon_settle(balloon);
+        virtio_pci_pause(virtio_balloon_pci(balloon));
+        assert_true(answered(STATS));
+        assert_eq(virtio_balloon_pci(balloon)->queues[STATS].ring.in_flight[0], 0);
+
+        /* What they said is still known; there is nothing to hand back twice. */
+        assert_eq(counter("guest-free-bytes"), 1234);
+        assert_true(!answered(STATS));
+        virtio_pci_resume(virtio_balloon_pci(balloon));
+        offer_stats(VIRTIO_BALLOON_S_AVAIL, 99);
+        assert_eq(counter("guest-available-bytes"), 99);
+        done();
+}

@@ -346,3 +346,51 @@ TEST(counters) {
         assert_eq(counted, 1);
         done();
 }
+
+/* A snapshot: saved, and what it says taken by another device over the same memory. */
+TEST(a_snapshot_has_what_is_plugged) {
+        static const uint8_t id[SNAPSHOT_ID_BYTES];
+        _cleanup_snapshot_writer_ SnapshotWriter w = {};
+        _cleanup_free_ uint8_t *data = NULL;
+        SnapshotReader reader, transport_reader;
+        VirtioLoad transport;
+        SnapshotFile f;
+        ErrorText e;
+        size_t size;
+        MemLoad l;
+
+        make();
+        assert_ok(virtio_mem_request(mem, 8 * MEM_BLOCK_BYTES));
+        assert_eq(plug(3, 2), VIRTIO_MEM_RESP_ACK);
+        assert_eq(plug(N_BLOCKS - 1, 1), VIRTIO_MEM_RESP_ACK);
+        virtio_pci_drain(virtio_mem_pci(mem));
+        virtio_pci_pause(virtio_mem_pci(mem));
+        snapshot_virtio_save(virtio_mem_pci(mem), 8, &w);
+        virtio_mem_save(mem, 8, &w);
+        assert_ok(snapshot_writer_finish(&w, id, id, &data, &size));
+        assert_ok(snapshot_file_parse(data, size, &f, &e));
+        virtio_pci_resume(virtio_mem_pci(mem));
+
+        /* Meanwhile it goes on. */
+        assert_eq(unplug(3, 2), VIRTIO_MEM_RESP_ACK);
+        assert_ok(virtio_mem_request(mem, 0));
+        virtio_pci_drain(virtio_mem_pci(mem));
+        virtio_pci_pause(virtio_mem_pci(mem));
+
+        assert_ok(snapshot_file_section(&f, SNAPSHOT_SECTION_VIRTIO, 8, &transport_reader, &e));
+        assert_ok(snapshot_virtio_parse(virtio_mem_pci(mem), &transport_reader, &transport, &e));
+        assert_ok(snapshot_file_section(&f, SNAPSHOT_SECTION_MEM, 8, &reader, &e));
+        assert_ok(virtio_mem_parse(mem, &transport.state, &reader, &l, &e));
+        virtio_mem_apply(mem, &l);
+        assert_eq(config(FIELD(plugged_size)), 3 * MEM_BLOCK_BYTES);
+        assert_eq(config(FIELD(requested_size)), 8 * MEM_BLOCK_BYTES);
+
+        /* The rings were not put back: the driver goes on where it is. */
+        virtio_pci_resume(virtio_mem_pci(mem));
+        assert_eq(state(3, 2), VIRTIO_MEM_STATE_PLUGGED);
+        assert_eq(state(0, 3), VIRTIO_MEM_STATE_UNPLUGGED);
+        assert_eq(state(N_BLOCKS - 1, 1), VIRTIO_MEM_STATE_PLUGGED);
+        assert_eq(plug(10, 5), VIRTIO_MEM_RESP_ACK);
+        assert_eq(plug(20, 1), VIRTIO_MEM_RESP_NACK);
+        done();
+}
