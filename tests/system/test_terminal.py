@@ -65,9 +65,9 @@ def test_terminal_has_its_size_follows_resizes_and_passes_the_status(shared):
     t.resize(41, 123)
     # the size goes another way than what is typed
     t.send(b"until [ \"$(stty size)\" = '41 123' ]; do sleep 0.1; done; echo resized\n")
-    t.expect(rb"\nresized\r\n")
+    t.expect(rb"[\r\n]resized\r\n")
     t.send(b"echo go; sleep 600\n")
-    t.expect(rb"\ngo\r\n")
+    t.expect(rb"[\r\n]go\r\n")
     t.send(b"\x03")
     # were it not interrupted, this would wait for the end of the sleep
     t.expect(rb"[$#] ")
