@@ -58,18 +58,22 @@ class Terminal:
 
 
 def test_terminal_has_its_size_follows_resizes_and_passes_the_status(shared):
-    t = Terminal("exec", shared, "-t", "--", "bash", "--norc")
-    t.expect(rb"[$#] ")
+    # a prompt with the number of the command: none can be taken for another, and
+    # what is typed between two of them would be echoed twice
+    t = Terminal("exec", shared, "-t", "--env", r"PS1=<\#> ", "--", "bash", "--norc")
+    t.expect(rb"<1> ")
     t.send(b"stty size\n")
     t.expect(rb"30 100\r\n")
+    t.expect(rb"<2> ")
     t.resize(41, 123)
     t.send(b"stty size\n")
     t.expect(rb"41 123\r\n")
-    t.send(b"sleep 600\n")
-    t.expect(rb"sleep 600\r\n")
+    t.expect(rb"<3> ")
+    t.send(b"sh -c 'echo started; exec sleep 600'\n")
+    t.expect(rb"started\r\n")
     t.send(b"\x03")
     # were it not interrupted, no prompt would come before the end of the sleep
-    t.expect(rb"[$#] ")
+    t.expect(rb"<4> ")
     t.send(b"exit 9\n")
     assert t.status() == 9
 
