@@ -18,7 +18,8 @@
 #define VMM_PROTO_MAGIC 0x45425543U /* "CUBE" */
 #define VMM_PROTO_VERSION 1U
 #define VMM_MESSAGE_MAX (320U * 1024U)
-#define VMM_FDS_MAX 16U
+#define VMM_FDS_MAX 32U
+#define VMM_DISK_LAYERS_MAX 8U
 
 /* The listening socket in a fresh VMM. Standard streams 0-2 are set up by cubed as well. */
 #define VMM_LISTEN_FD 3
@@ -37,7 +38,8 @@ typedef struct VmmMessage {
 
 typedef enum VmmOp {
         /* Requests. State needed in brackets, state after -> */
-        VMM_OP_HELLO = 1,      /* [any] -> STATE, FRAME: AGENT_READY if the agent is connected, FD CONSOLE */
+        VMM_OP_HELLO = 1,      /* [any] -> STATE, FRAME: AGENT_READY if the agent is connected, FD CONSOLE, FD
+                                  DISK_OVERLAY of the writable disk, ID of the uppermost memory layer if there is one */
         VMM_OP_BUILD,          /* [new] configuration and fds -> [built]: everything but running */
         VMM_OP_CLAIM,          /* [built] HOSTNAME etc. as FRAME (an AGENT_CLAIM frame) -> [running]. Behind a
                                   LOAD the guest goes on, and this frame is the first that its agent gets */
@@ -60,13 +62,20 @@ typedef enum VmmOp {
                                   -ETIMEDOUT: something did not stop in time, all runs on */
         VMM_OP_RESUME,         /* [paused] -> [running]. Behind a ROLLBACK with FRAME (AGENT_CLAIM), else without.
                                   FD LAYER: the file of the pages just saved, which is put beneath the
-                                  guest's memory: its pages are private no more */
+                                  guest's memory: its pages are private no more. Several: the whole chain,
+                                  lowest first, that replaces the present one and ends with that file.
+                                  FD DISK_OVERLAY, empty: what the writable disk writes to from now on; the
+                                  present one becomes its uppermost layer, never written again. With
+                                  FD DISK_LAYER..., lowest first: the whole chain of layers that replaces
+                                  the present one and ends with the present overlay's file */
         VMM_OP_SAVE,           /* [paused; built by LOAD] FD STATE (written), FD PAGEMAP -> ID, RUNS: the
                                   private pages, for the peer to copy before it resumes */
         VMM_OP_LOAD,           /* [new] as BUILD, without kernel, command line, initrd, memory sizes and possible
-                                  CPUs; FD STATE (read), FD LAYER..., the lowest first -> [built] */
-        VMM_OP_ROLLBACK,       /* [paused, torn] FD STATE, FD LAYER..., FD DISK_OVERLAY: for each writable disk
-                                  or none -> [paused]. On error nothing has changed, or the state is torn */
+                                  CPUs; FD STATE (read), FD LAYER..., the lowest first -> [built].
+                                  Disks as in BUILD */
+        VMM_OP_ROLLBACK,       /* [paused, torn] FD STATE, FD LAYER..., and for the writable disk FD DISK_LAYER...,
+                                  FD DISK_OVERLAY (need not be empty), or neither: it stays -> [paused]. On
+                                  error nothing has changed, or the state is torn */
 
         /* Events */
         VMM_EVENT_AGENT = 64,  /* FRAME from the agent's control stream (AGENT_READY too) */
@@ -116,6 +125,8 @@ typedef enum VmmFdRole {
         VMM_FD_STATE = 16,     /* state file of a snapshot, a regular file */
         VMM_FD_LAYER,          /* memory file of a snapshot, read-only */
         VMM_FD_PAGEMAP,        /* /proc/<pid>/pagemap of this VMM, which can't open it itself */
+        VMM_FD_DISK_LAYER,     /* read-only: an overlay that is written no more, between the writable disk's base
+                                  and its overlay; lowest first, at most VMM_DISK_LAYERS_MAX */
         _VMM_FD_ROLE_MAX,
 } VmmFdRole;
 

@@ -29,6 +29,9 @@ typedef struct ManagerHooks {
         void (*template_added)(Manager *m, Template *t);
         void (*template_changed)(Manager *m, Template *t);
         void (*template_removed)(Manager *m, Template *t);
+        void (*snapshot_added)(Manager *m, Snapshot *s);
+        void (*snapshot_changed)(Manager *m, Snapshot *s);
+        void (*snapshot_removed)(Manager *m, Snapshot *s);
         void (*job_added)(Manager *m, Job *j);
         void (*job_changed)(Manager *m, Job *j);
         void (*job_removed)(Manager *m, Job *j);
@@ -43,6 +46,7 @@ struct Manager {
         Sandbox **sandboxes;       /* in order of creation */
         size_t n_sandboxes, n_sandboxes_allocated;
         TemplateStore *templates;
+        SnapshotStore *snapshots;
         Job **jobs;
         size_t n_jobs, n_jobs_allocated;
 

@@ -17,6 +17,7 @@
 #include "base/macros.h"
 #include "base/tlv.h"
 #include "base/vmm-proto.h"
+#include "daemon/snapshot.h"
 
 typedef struct Manager Manager;
 typedef struct Sandbox Sandbox;
@@ -39,15 +40,28 @@ typedef enum SandboxState {
 const char *sandbox_state_to_string(SandboxState s);
 SandboxState sandbox_state_from_string(const char *s);
 
+/* What happens when a lifetime or idle time-out is over. */
+typedef enum SandboxEnd {
+        SANDBOX_END_KILL,
+        SANDBOX_END_PAUSE,
+        SANDBOX_END_PAUSE_DISK,            /* without its memory */
+        _SANDBOX_END_MAX,
+        _SANDBOX_END_INVALID = -EINVAL,
+} SandboxEnd;
+
 /* What a create asks for; 0 and NULL take the template's or the configuration's default.
  * Strings are borrowed by sandbox_new(), which copies what it keeps. */
 typedef struct SandboxSpec {
         Template *template;
+        Snapshot *snapshot;                /* to restore; NULL: the template's own, else it boots */
         uid_t owner_uid;
         uint64_t mem_bytes;
         uint32_t cpus;
         uint64_t disk_bytes;
         uint64_t timeout_usec;             /* lifetime; UINT64_MAX = none */
+        uint64_t idle_timeout_usec;        /* 0 and UINT64_MAX = none */
+        SandboxEnd on_timeout;
+        uint64_t checkpoint_usec;          /* interval; 0 = none, UINT64_MAX: before each exec */
         uint64_t cpu_quota_usec;           /* per second; 0 = cpus x 100 % */
         const char *hostname;
         const char *request_id;
@@ -76,7 +90,12 @@ struct Sandbox {
         uint64_t cpu_quota_usec;
         uint64_t timeout_usec;
         uint64_t created_usec;             /* realtime */
-        uint64_t deadline_usec;            /* realtime; UINT64_MAX = none */
+        uint64_t deadline_usec;            /* realtime; UINT64_MAX = none, and while it is paused */
+        uint64_t idle_timeout_usec;        /* UINT64_MAX = none */
+        SandboxEnd on_timeout;
+        uint64_t checkpoint_usec;
+        bool restored;                     /* its memory was not made by a boot */
+        Snapshot *disk_top, *memory_top;   /* the uppermost layers it runs on, or is paused in; may be NULL */
 
         char *scope_name;                  /* cube-<id>.scope */
         pid_t vmm_pid;
@@ -136,6 +155,28 @@ int sandbox_open_console(Sandbox *s, int *ret_fd, sd_bus_error *error);
 int sandbox_stop(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error);
 /* Ends the VMM at once. reason: VMM_EXIT_KILLED or VMM_EXIT_TIMEOUT. */
 int sandbox_kill(Sandbox *s, VmmExitReason reason, SandboxDone done, void *userdata, sd_bus_error *error);
+
+/* One instant of a running sandbox, saved; it goes on. done gets the snapshot (valid during the call; NULL on
+ * error), which is published, and durable but for SNAPSHOT_FORK and SNAPSHOT_CHECKPOINT. On error the sandbox runs on as if nothing had been. */
+typedef void (*SnapshotTaken)(Sandbox *s, const sd_bus_error *error, Snapshot *snapshot, void *userdata);
+int sandbox_snapshot(Sandbox *s, SnapshotKind kind, const char *name, SnapshotTaken done, void *userdata, sd_bus_error *error);
+
+/* To disk, with its memory or without; its VMM ends. State pausing, then paused. */
+int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error);
+/* A paused or failed one, in a new VMM. State resuming, then running, or failed. */
+int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error);
+
+/* Back to a snapshot of its own, in its VMM. On any error it is as it was before. */
+int sandbox_rollback(Sandbox *s, Snapshot *snapshot, SandboxDone done, void *userdata, sd_bus_error *error);
+
+/* n new sandboxes from the present state. done is called once: with an error when the state could not be
+ * saved, else with what became of each. */
+typedef struct ForkResult {
+        Sandbox *sandbox;                  /* NULL: error says why there is none */
+        sd_bus_error error;
+} ForkResult;
+typedef void (*ForkDone)(Sandbox *s, const sd_bus_error *error, const ForkResult *results, size_t n, void *userdata);
+int sandbox_fork(Sandbox *s, size_t n, const SandboxSpec *spec, ForkDone done, void *userdata, sd_bus_error *error);
 
 /* From now; UINT64_MAX = none. */
 int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error);

@@ -9,6 +9,8 @@
 #include <systemd/sd-event.h>
 
 #include "base/macros.h"
+#include "base/snapshot-format.h"
+#include "base/vmm-proto.h"
 
 typedef struct StoreClient StoreClient;
 
@@ -24,3 +26,21 @@ int store_client_sync(StoreClient *c, int fd, StoreDone done, void *userdata);
 /* Paths are relative to the root. */
 int store_client_rename(StoreClient *c, const char *from, const char *to, StoreDone done, void *userdata);
 int store_client_remove(StoreClient *c, const char *path, StoreDone done, void *userdata);
+
+/* Copies pages out of the process pid (process_vm_readv) into fd, an empty file of ours, as a memory file
+ * of base/snapshot-format.h: header, table and pages, zeros left out. runs: by address, from VMM_OP_SAVE.
+ * error -ESRCH: the process is gone. */
+typedef struct StoreMemory {
+        pid_t pid;
+        const VmmRun *runs;
+        size_t n_runs;
+        uint64_t mem_bytes;          /* of the guest, with what can be plugged */
+        uint8_t id[SNAPSHOT_ID_BYTES], parent[SNAPSHOT_ID_BYTES];
+} StoreMemory;
+typedef void (*StoreMemoryDone)(int error, uint64_t data_bytes, uint64_t zero_bytes, void *userdata);
+int store_client_save_memory(StoreClient *c, const StoreMemory *m, int fd, StoreMemoryDone done, void *userdata);
+
+/* Several layers into one with the same content, into fd, an empty file; lowest first. Memory: the result has the id
+ * of the uppermost and the parent of the lowest. Does not hold other requests up. */
+int store_client_merge_memory(StoreClient *c, const int *layers, size_t n_layers, int fd, StoreDone done, void *userdata);
+int store_client_merge_disk(StoreClient *c, const int *layers, size_t n_layers, int fd, StoreDone done, void *userdata);
