@@ -431,14 +431,37 @@ void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t p
         audit_submit(a, &b);
 }
 
-void audit_stop(Audit *a, const Sandbox *s, uid_t actor, const char *how) {
+static void audit_request(Audit *a, const char *message_id, const Sandbox *s, uid_t actor, const char *what) {
         Builder b;
 
         if (!a)
                 return;
-        begin_sandbox(&b, AUDIT_ID_STOP, how, LOG_INFO, s);
+        begin_sandbox(&b, message_id, what, LOG_INFO, s);
         add(&b, "CUBE_ACTOR_UID", "%u", (unsigned) actor);
-        add(&b, "MESSAGE", "Sandbox %s: %s asked for by uid %u", s->id, how, (unsigned) actor);
+        add(&b, "MESSAGE", "Sandbox %s: %s asked for by uid %u", s->id, what, (unsigned) actor);
+        audit_submit(a, &b);
+}
+
+void audit_stop(Audit *a, const Sandbox *s, uid_t actor, const char *how) {
+        audit_request(a, AUDIT_ID_STOP, s, actor, how);
+}
+
+void audit_asked(Audit *a, const Sandbox *s, uid_t actor, const char *what) {
+        audit_request(a, AUDIT_ID_ASKED, s, actor, what);
+}
+
+void audit_snapshot_remove(Audit *a, const Snapshot *s, uid_t actor) {
+        Builder b;
+
+        if (!a)
+                return;
+        begin(&b, AUDIT_ID_SNAPSHOT_REMOVE, "snapshot-remove", LOG_INFO);
+        add(&b, "CUBE_ACTOR_UID", "%u", (unsigned) actor);
+        add(&b, "CUBE_OWNER_UID", "%u", (unsigned) s->owner_uid);
+        add(&b, "CUBE_SNAPSHOT", "%s", s->id);
+        if (s->sandbox_id)
+                add(&b, "CUBE_SANDBOX", "%s", s->sandbox_id);
+        add(&b, "MESSAGE", "Snapshot %s: removal asked for by uid %u", s->id, (unsigned) actor);
         audit_submit(a, &b);
 }
 

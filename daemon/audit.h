@@ -20,6 +20,8 @@
 #define AUDIT_ID_STARTED "940a0418f62e4bdb96742f6327ddd1ec"
 #define AUDIT_ID_EXEC "2b6031bae9394559bc0ac24487557fcc"
 #define AUDIT_ID_STOP "22e929a171d64412ac2a42f9eb51a45e"
+#define AUDIT_ID_ASKED "30a0900257c74bcb84eddca1b9c7d033"
+#define AUDIT_ID_SNAPSHOT_REMOVE "1307f1de083944f39f835b639a07b9bc"
 #define AUDIT_ID_EXITED "0046e80bdbc1421e8d70b5581d04c3c5"
 #define AUDIT_ID_DEVICE "98825363a44641c983f079ea4a2ed4eb"
 #define AUDIT_ID_DENIED "21063cc8e33e4d6182a432b1d609c8ba"
@@ -56,6 +58,9 @@ void audit_snapshot_failed(Audit *a, const Sandbox *s, const char *why);
 void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid);
 /* how: "stop" or "kill" */
 void audit_stop(Audit *a, const Sandbox *s, uid_t actor, const char *how);
+/* what: "pause", "resume", "snapshot", "fork", "rollback" */
+void audit_asked(Audit *a, const Sandbox *s, uid_t actor, const char *what);
+void audit_snapshot_remove(Audit *a, const Snapshot *s, uid_t actor);
 /* action: a polkit action or a method's name; object: id or name of what was reached for, or NULL */
 void audit_denied(Audit *a, uid_t actor, const char *action, const char *object);
 void audit_template_built(Audit *a, uid_t actor, const char *name, const char *id);

@@ -40,6 +40,10 @@ int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *
 }
 
 int sandbox_check_running(const Sandbox *s, sd_bus_error *error) {
+        if (s->state == SANDBOX_PAUSED || s->state == SANDBOX_FAILED)
+                return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING,
+                                         "Sandbox %s is %s, not running; resume it first: cubectl resume %s", s->id,
+                                         sandbox_state_to_string(s->state), s->id);
         if (s->state != SANDBOX_RUNNING || !s->priv->vmm)
                 return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is %s, not running", s->id,
                                          sandbox_state_to_string(s->state));

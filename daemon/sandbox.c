@@ -34,6 +34,23 @@ SandboxState sandbox_state_from_string(const char *s) {
         return _SANDBOX_STATE_INVALID;
 }
 
+static const char *const end_table[_SANDBOX_END_MAX] = {
+        [SANDBOX_END_KILL] = "kill",
+        [SANDBOX_END_PAUSE] = "pause",
+        [SANDBOX_END_PAUSE_DISK] = "pause-disk",
+};
+
+const char *sandbox_end_to_string(SandboxEnd e) {
+        return (unsigned) e < _SANDBOX_END_MAX ? end_table[e] : NULL;
+}
+
+SandboxEnd sandbox_end_from_string(const char *s) {
+        for (unsigned i = 0; i < _SANDBOX_END_MAX; i++)
+                if (s && streq(end_table[i], s))
+                        return (SandboxEnd) i;
+        return _SANDBOX_END_INVALID;
+}
+
 uint64_t clock_usec(clockid_t clock) {
         struct timespec ts;
 

@@ -49,6 +49,10 @@ typedef enum SandboxEnd {
         _SANDBOX_END_INVALID = -EINVAL,
 } SandboxEnd;
 
+/* "kill", "pause", "pause-disk". */
+const char *sandbox_end_to_string(SandboxEnd e);
+SandboxEnd sandbox_end_from_string(const char *s);
+
 /* What a create asks for; 0 and NULL take the template's or the configuration's default.
  * Strings are borrowed by sandbox_new(), which copies what it keeps. */
 typedef struct SandboxSpec {
@@ -180,6 +184,8 @@ int sandbox_fork(Sandbox *s, size_t n, const SandboxSpec *spec, ForkDone done, v
 
 /* From now; UINT64_MAX = none. */
 int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error);
+/* UINT64_MAX = none. */
+int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error);
 /* 0 leaves a limit as it is. */
 typedef struct SandboxLimits {
         uint64_t mem_bytes;

@@ -7,6 +7,8 @@
 #include "dbus/bus-options.h"
 
 #define REQUEST_ID_MAX 128U
+/* Each one halts the guest for a moment. */
+#define CHECKPOINT_USEC_MIN USEC_PER_SEC
 
 typedef struct Creation {
         Sandbox *sandbox;
@@ -77,14 +79,55 @@ static bool hostname_valid(const char *s) {
         return n > 0 && n <= 63 && s[n] == 0 && !strchr("-.", s[0]) && !strchr("-.", s[n - 1]) && !strstr(s, "..");
 }
 
-static int parse_source(const char *source, const char **ret_ref, sd_bus_error *error) {
-        const char *ref = startswith(source, "template:");
+/* A template's own snapshot is but another name of the template. */
+static int find_saved(const char *id, SandboxSpec *spec, sd_bus_error *error) {
+        int r = bus_find_snapshot(spec->owner_uid, id, &spec->snapshot, error);
+        if (r < 0)
+                return r;
+
+        spec->template = bus_template_by_id(bus_front->manager, spec->snapshot->template_id);
+        if (!spec->template)
+                return sd_bus_error_setf(error, BUS_ERROR_SNAPSHOT_INVALID, "Template %s, on which snapshot %s stands, is gone",
+                                         spec->snapshot->template_id, id);
+        if (spec->snapshot->kind == SNAPSHOT_TEMPLATE)
+                spec->snapshot = NULL;
+        return 0;
+}
+
+static int find_source(const char *source, SandboxSpec *spec, sd_bus_error *error) {
+        const char *ref = startswith(source, "template:"), *snapshot = startswith(source, "snapshot:");
+
+        if (snapshot)
+                return find_saved(snapshot, spec, error);
         if (!ref)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                         "Source '%s' names no kind: it must be template:NAME[:TAG] or template:ID",
+                                         "Source '%s' names no kind: it must be template:NAME[:TAG], template:ID or "
+                                         "snapshot:ID",
                                          source);
         /* "template:" alone is what the configuration names. */
-        *ret_ref = *ref ? ref : strempty(bus_front->manager->config.default_template);
+        if (!*ref)
+                ref = strempty(bus_front->manager->config.default_template);
+        return bus_find_template(spec->owner_uid, ref, &spec->template, error);
+}
+
+int bus_spec_set(SandboxSpec *spec, const char *on_timeout, const char *checkpoint, sd_bus_error *error) {
+        if (on_timeout) {
+                spec->on_timeout = sandbox_end_from_string(on_timeout);
+                if (spec->on_timeout < 0)
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                                 "Option 'on-timeout' is '%s', but takes kill, pause or pause-disk",
+                                                 on_timeout);
+        }
+        if (checkpoint) {
+                if (!streq(checkpoint, "exec"))
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                                 "Option 'checkpoint' is '%s', but takes exec, or an interval as a number",
+                                                 checkpoint);
+                spec->checkpoint_usec = UINT64_MAX;
+        } else if (spec->checkpoint_usec > 0 &&
+                   (spec->checkpoint_usec < CHECKPOINT_USEC_MIN || spec->checkpoint_usec == UINT64_MAX))
+                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT,
+                                        "Option 'checkpoint' is an interval of less than a second, or without an end");
         return 0;
 }
 
@@ -128,13 +171,17 @@ static int start_create(sd_bus_message *m, const SandboxSpec *spec, sd_bus_error
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_strv_ char **labels = NULL;
         SandboxSpec spec = {};
-        const char *source, *ref = NULL;
+        const char *source, *on_timeout = NULL, *checkpoint = NULL;
         bool bind_client = false;
         const BusOption options[] = {
                 { "memory", BUS_OPTION_U64, &spec.mem_bytes, BUS_OPTION_NONZERO },
                 { "cpus", BUS_OPTION_U32, &spec.cpus, BUS_OPTION_NONZERO },
                 { "disk", BUS_OPTION_U64, &spec.disk_bytes, BUS_OPTION_NONZERO },
                 { "timeout", BUS_OPTION_U64, &spec.timeout_usec, BUS_OPTION_NONZERO },
+                { "idle-timeout", BUS_OPTION_U64, &spec.idle_timeout_usec, BUS_OPTION_NONZERO },
+                { "on-timeout", BUS_OPTION_STRING, &on_timeout, 0 },
+                { "checkpoint", BUS_OPTION_STRING, &checkpoint, 0 },
+                { "checkpoint", BUS_OPTION_U64, &spec.checkpoint_usec, BUS_OPTION_NONZERO },
                 { "cpu-quota", BUS_OPTION_U64, &spec.cpu_quota_usec, BUS_OPTION_NONZERO },
                 { "hostname", BUS_OPTION_STRING, &spec.hostname, 0 },
                 { "request-id", BUS_OPTION_STRING, &spec.request_id, 0 },
@@ -154,7 +201,7 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
 
         r = bus_options_read(m, options, ELEMENTSOF(options), error);
         if (r >= 0)
-                r = parse_source(source, &ref, error);
+                r = bus_spec_set(&spec, on_timeout, checkpoint, error);
         if (r >= 0)
                 r = check_strings(&spec, error);
         if (r < 0)
@@ -167,7 +214,7 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
                 if (r != 0)
                         return r;
         }
-        r = bus_find_template(spec.owner_uid, ref, &spec.template, error);
+        r = find_source(source, &spec, error);
         if (r < 0)
                 return r;
         return start_create(m, &spec, error);

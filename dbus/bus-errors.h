@@ -8,6 +8,7 @@
 #define BUS_ERROR_PREFIX "org.cubed.Cube1.Error."
 #define BUS_ERROR_NO_SUCH_SANDBOX BUS_ERROR_PREFIX "NoSuchSandbox"
 #define BUS_ERROR_NO_SUCH_TEMPLATE BUS_ERROR_PREFIX "NoSuchTemplate"
+#define BUS_ERROR_NO_SUCH_SNAPSHOT BUS_ERROR_PREFIX "NoSuchSnapshot"
 #define BUS_ERROR_NO_SUCH_JOB BUS_ERROR_PREFIX "NoSuchJob"
 #define BUS_ERROR_NO_SUCH_PROCESS BUS_ERROR_PREFIX "NoSuchProcess"
 #define BUS_ERROR_INVALID_ARGUMENT BUS_ERROR_PREFIX "InvalidArgument"
@@ -20,6 +21,10 @@
 #define BUS_ERROR_HOST_UNSUPPORTED BUS_ERROR_PREFIX "HostUnsupported"
 #define BUS_ERROR_TEMPLATE_INVALID BUS_ERROR_PREFIX "TemplateInvalid"
 #define BUS_ERROR_TEMPLATE_IN_USE BUS_ERROR_PREFIX "TemplateInUse"
+/* Its files are damaged, or of another version or host; the message says which. */
+#define BUS_ERROR_SNAPSHOT_INVALID BUS_ERROR_PREFIX "SnapshotInvalid"
+/* The message lists what stands on it. */
+#define BUS_ERROR_SNAPSHOT_IN_USE BUS_ERROR_PREFIX "SnapshotInUse"
 /* The guest ended or never answered while something waited for it. */
 #define BUS_ERROR_GUEST_FAILED BUS_ERROR_PREFIX "GuestFailed"
 #define BUS_ERROR_GUEST_TIMEOUT BUS_ERROR_PREFIX "GuestTimeout"

@@ -27,8 +27,7 @@ static int find_sandbox(sd_bus *bus, const char *path, const char *interface, vo
         return *ret_found ? 1 : not_found(error, BUS_ERROR_NO_SUCH_SANDBOX, "sandbox", id);
 }
 
-/* Unlike template_store_find() by id alone. */
-static Template *template_by_id(Manager *m, const char *id) {
+Template *bus_template_by_id(Manager *m, const char *id) {
         for (size_t i = 0; i < m->templates->n_templates; i++)
                 if (streq(m->templates->templates[i]->id, id))
                         return m->templates->templates[i];
@@ -45,8 +44,26 @@ static int find_template(sd_bus *bus, const char *path, const char *interface, v
         if (f->leaving_template && streq(f->leaving_template->id, id))
                 *ret_found = (void *) f->leaving_template;
         else
-                *ret_found = template_by_id(f->manager, id);
+                *ret_found = bus_template_by_id(f->manager, id);
         return *ret_found ? 1 : not_found(error, BUS_ERROR_NO_SUCH_TEMPLATE, "template", id);
+}
+
+static int find_snapshot(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret_found,
+                         sd_bus_error *error) {
+        const BusFront *f = userdata;
+        const char *id = bus_path_id(path, CUBE_BUS_PATH_SNAPSHOT);
+        if (!id)
+                return 0;
+
+        if (f->leaving_snapshot && streq(f->leaving_snapshot->id, id)) {
+                *ret_found = (void *) f->leaving_snapshot;
+                return 1;
+        }
+        Snapshot *s = snapshot_store_find(f->manager->snapshots, id);
+        if (!s || !bus_snapshot_kind(s))
+                return not_found(error, BUS_ERROR_NO_SUCH_SNAPSHOT, "snapshot", id);
+        *ret_found = s;
+        return 1;
 }
 
 static int find_job(sd_bus *bus, const char *path, const char *interface, void *userdata, void **ret_found,
@@ -87,6 +104,10 @@ static const char *template_id(Manager *m, size_t i) {
         return m->templates->templates[i]->id;
 }
 
+static const char *snapshot_id(Manager *m, size_t i) {
+        return bus_front->snapshots[i]->id;
+}
+
 static const char *job_id(Manager *m, size_t i) {
         return m->jobs[i]->id;
 }
@@ -99,6 +120,11 @@ static int enumerate_sandboxes(sd_bus *bus, const char *prefix, void *userdata, 
 static int enumerate_templates(sd_bus *bus, const char *prefix, void *userdata, char ***ret, sd_bus_error *error) {
         Manager *m = ((BusFront *) userdata)->manager;
         return list_paths(CUBE_BUS_PATH_TEMPLATE, m->templates->n_templates, template_id, m, ret);
+}
+
+static int enumerate_snapshots(sd_bus *bus, const char *prefix, void *userdata, char ***ret, sd_bus_error *error) {
+        const BusFront *f = userdata;
+        return list_paths(CUBE_BUS_PATH_SNAPSHOT, f->n_snapshots, snapshot_id, f->manager, ret);
 }
 
 static int enumerate_jobs(sd_bus *bus, const char *prefix, void *userdata, char ***ret, sd_bus_error *error) {
@@ -115,6 +141,7 @@ static const struct {
         { CUBE_BUS_PATH, CUBE_BUS_MANAGER, bus_manager_vtable, NULL, NULL },
         { CUBE_BUS_PATH_SANDBOX, CUBE_BUS_SANDBOX, bus_sandbox_vtable, find_sandbox, enumerate_sandboxes },
         { CUBE_BUS_PATH_TEMPLATE, CUBE_BUS_TEMPLATE, bus_template_vtable, find_template, enumerate_templates },
+        { CUBE_BUS_PATH_SNAPSHOT, CUBE_BUS_SNAPSHOT, bus_snapshot_vtable, find_snapshot, enumerate_snapshots },
         { CUBE_BUS_PATH_JOB, CUBE_BUS_JOB, bus_job_vtable, find_job, enumerate_jobs },
 };
 
@@ -168,6 +195,61 @@ static void on_template_removed(Manager *m, Template *t) {
         (void) sd_bus_emit_signal(m->bus, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "TemplateRemoved", "so", t->id, path);
 }
 
+static size_t shown_index(const Snapshot *s) {
+        size_t i = 0;
+        while (i < bus_front->n_snapshots && bus_front->snapshots[i] != s)
+                i++;
+        return i;
+}
+
+static int keep_shown(const Snapshot *s) {
+        BusFront *f = bus_front;
+
+        if (f->n_snapshots == f->n_snapshots_allocated) {
+                size_t n = f->n_snapshots_allocated * 2 + 16;
+                const Snapshot **l = realloc(f->snapshots, n * sizeof(*l));
+                if (!l)
+                        return -ENOMEM;
+                f->snapshots = l;
+                f->n_snapshots_allocated = n;
+        }
+        f->snapshots[f->n_snapshots++] = s;
+        return 0;
+}
+
+static void on_snapshot_added(Manager *m, Snapshot *s) {
+        if (bus_snapshot_kind(s) && keep_shown(s) >= 0)
+                tell_added(m, CUBE_BUS_PATH_SNAPSHOT, s->id, "SnapshotNew");
+}
+
+static void on_snapshot_removed(Manager *m, Snapshot *s) {
+        char path[CUBE_BUS_PATH_MAX];
+
+        size_t i = shown_index(s);
+        if (i == bus_front->n_snapshots)
+                return;
+        bus_front->snapshots[i] = bus_front->snapshots[--bus_front->n_snapshots];
+
+        bus_path_put(path, CUBE_BUS_PATH_SNAPSHOT, s->id);
+        bus_front->leaving_snapshot = s;
+        (void) sd_bus_emit_object_removed(m->bus, path);
+        bus_front->leaving_snapshot = NULL;
+        (void) sd_bus_emit_signal(m->bus, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "SnapshotRemoved", "so", s->id, path);
+}
+
+static void on_snapshot_changed(Manager *m, Snapshot *s) {
+        char path[CUBE_BUS_PATH_MAX];
+
+        if (!bus_snapshot_kind(s))
+                on_snapshot_removed(m, s);
+        else if (shown_index(s) == bus_front->n_snapshots)
+                on_snapshot_added(m, s);
+        else
+                (void) sd_bus_emit_properties_changed(m->bus, bus_path_put(path, CUBE_BUS_PATH_SNAPSHOT, s->id),
+                                                      CUBE_BUS_SNAPSHOT, "Kind", "Parent", "MemoryBytes", "DiskBytes",
+                                                      "StateBytes", "Durable", NULL);
+}
+
 static void on_job_added(Manager *m, Job *j) {
         tell_added(m, CUBE_BUS_PATH_JOB, j->id, "JobNew");
 }
@@ -197,6 +279,9 @@ static const ManagerHooks hooks = {
         .template_added = on_template_added,
         .template_changed = on_template_changed,
         .template_removed = on_template_removed,
+        .snapshot_added = on_snapshot_added,
+        .snapshot_changed = on_snapshot_changed,
+        .snapshot_removed = on_snapshot_removed,
         .job_added = on_job_added,
         .job_changed = on_job_changed,
         .job_removed = on_job_removed,
@@ -311,6 +396,15 @@ static int check_bound_clients(Manager *m) {
         return 0;
 }
 
+static int show_snapshots(const SnapshotStore *store) {
+        int r = 0;
+
+        for (size_t i = 0; r >= 0 && i < store->n_snapshots; i++)
+                if (bus_snapshot_kind(store->snapshots[i]))
+                        r = keep_shown(store->snapshots[i]);
+        return r;
+}
+
 int bus_front_attach(Manager *m) {
         int r;
 
@@ -325,6 +419,8 @@ int bus_front_attach(Manager *m) {
         r = bus_senders_new(m->bus, &bus_front->senders);
         if (r >= 0)
                 r = polkit_new(m->bus, m->event, &bus_front->polkit);
+        if (r >= 0)
+                r = show_snapshots(m->snapshots);
         if (r >= 0)
                 r = add_objects(bus_front);
         if (r < 0)
@@ -358,6 +454,7 @@ void bus_front_detach(Manager *m) {
                 sd_bus_slot_unref(bus_front->slots[--bus_front->n_slots]);
         polkit_free(bus_front->polkit);
         bus_senders_free(bus_front->senders);
+        free(bus_front->snapshots);
         free(bus_front);
         bus_front = NULL;
 }

@@ -16,6 +16,7 @@ static const struct {
         { CUBE_BUS_MANAGER, bus_manager_vtable },
         { CUBE_BUS_SANDBOX, bus_sandbox_vtable },
         { CUBE_BUS_TEMPLATE, bus_template_vtable },
+        { CUBE_BUS_SNAPSHOT, bus_snapshot_vtable },
         { CUBE_BUS_JOB, bus_job_vtable },
 };
 

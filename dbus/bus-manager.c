@@ -57,8 +57,7 @@ static int method_get_sandbox_by_pid(sd_bus_message *m, void *userdata, sd_bus_e
         return sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_SANDBOX, s->id));
 }
 
-/* All for root and whom polkit lets list, else only the caller's own. */
-static int may_list_all(sd_bus_message *m, uid_t *ret_actor, bool *ret_all) {
+int bus_may_list_all(sd_bus_message *m, uid_t *ret_actor, bool *ret_all) {
         _cleanup_bus_error_ sd_bus_error ignored = SD_BUS_ERROR_NULL;
         const BusAccess access = { .action = POLKIT_LIST, .owner = BUS_OWNER_NONE, .quiet = true };
 
@@ -84,7 +83,7 @@ static int method_list_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error
         bool all = false;
         uid_t actor;
 
-        int r = may_list_all(m, &actor, &all);
+        int r = bus_may_list_all(m, &actor, &all);
         if (r <= 0)
                 return r < 0 ? r : 1;
 
@@ -260,6 +259,14 @@ const sd_bus_vtable bus_manager_vtable[] = {
         SD_BUS_METHOD_WITH_ARGS("RemoveTemplate", SD_BUS_ARGS("s", name), SD_BUS_NO_RESULT,
                                 bus_method_remove_template, SD_BUS_VTABLE_UNPRIVILEGED),
 
+        SD_BUS_METHOD_WITH_ARGS("ListSnapshots", SD_BUS_ARGS("a{sv}", filters),
+                                SD_BUS_RESULT("a(" CUBE_BUS_SNAPSHOT_ITEM ")", snapshots), bus_method_list_snapshots,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("GetSnapshot", SD_BUS_ARGS("s", id), SD_BUS_RESULT("o", snapshot),
+                                bus_method_get_snapshot, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("RemoveSnapshot", SD_BUS_ARGS("s", id), SD_BUS_NO_RESULT, bus_method_remove_snapshot,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
+
         SD_BUS_METHOD_WITH_ARGS("GetJob", SD_BUS_ARGS("s", id), SD_BUS_RESULT("o", job), method_get_job,
                                 SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("CheckHost", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(ssss)", findings), method_check_host,
@@ -272,6 +279,8 @@ const sd_bus_vtable bus_manager_vtable[] = {
         SD_BUS_SIGNAL_WITH_ARGS("SandboxRemoved", SD_BUS_ARGS("s", id, "s", reason, "u", status), 0),
         SD_BUS_SIGNAL_WITH_ARGS("TemplateNew", SD_BUS_ARGS("s", id, "o", template), 0),
         SD_BUS_SIGNAL_WITH_ARGS("TemplateRemoved", SD_BUS_ARGS("s", id, "o", template), 0),
+        SD_BUS_SIGNAL_WITH_ARGS("SnapshotNew", SD_BUS_ARGS("s", id, "o", snapshot), 0),
+        SD_BUS_SIGNAL_WITH_ARGS("SnapshotRemoved", SD_BUS_ARGS("s", id, "o", snapshot), 0),
         SD_BUS_SIGNAL_WITH_ARGS("JobNew", SD_BUS_ARGS("s", id, "o", job), 0),
         SD_BUS_SIGNAL_WITH_ARGS("JobRemoved", SD_BUS_ARGS("s", id, "o", job, "s", result), 0),
 

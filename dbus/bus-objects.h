@@ -28,6 +28,11 @@ typedef struct BusFront {
         const Sandbox *leaving_sandbox;
         const Template *leaving_template;
         const Job *leaving_job;
+        const Snapshot *leaving_snapshot;
+
+        /* Snapshots that are objects: they come and go with their kind as well. */
+        const Snapshot **snapshots;
+        size_t n_snapshots, n_snapshots_allocated;
 } BusFront;
 
 /* The one front of this process; NULL before attach. Handlers run only while it is there. */
@@ -36,6 +41,7 @@ extern BusFront *bus_front;
 extern const sd_bus_vtable bus_manager_vtable[];
 extern const sd_bus_vtable bus_sandbox_vtable[];
 extern const sd_bus_vtable bus_template_vtable[];
+extern const sd_bus_vtable bus_snapshot_vtable[];
 extern const sd_bus_vtable bus_job_vtable[];
 
 /* Asks the bus whether a client is still there, and ends what is bound to it if not. */
@@ -69,14 +75,38 @@ int bus_property_id(sd_bus *bus, const char *path, const char *interface, const 
 bool bus_template_visible(const Template *t, uid_t actor);
 /* By id or NAME[:TAG]; negative with error set when there is none that actor may see. */
 int bus_find_template(uid_t actor, const char *ref, Template **ret, sd_bus_error *error);
+/* Unlike template_store_find() by id alone, and whosoever it is. */
+Template *bus_template_by_id(Manager *m, const char *id);
 /* "NAME:TAG" into buf; "" once the name stands for another one. */
 #define BUS_TEMPLATE_NAME_MAX 132
 const char *bus_template_name(const Template *t, char buf[static BUS_TEMPLATE_NAME_MAX]);
+
+/* "snapshot", "checkpoint", "pause", "template"; NULL: of a kind that is no object. */
+const char *bus_snapshot_kind(const Snapshot *s);
+/* The uppermost of s and what is beneath its disk that is an object; NULL: none. */
+const Snapshot *bus_snapshot_shown(const Snapshot *s);
+uint64_t bus_snapshot_bytes(const Snapshot *s);
+/* Negative with error set when there is none that actor may see. */
+int bus_find_snapshot(uid_t actor, const char *id, Snapshot **ret, sd_bus_error *error);
+/* All for root and whom polkit lets list, else only the caller's own. Returns as bus_actor(). */
+int bus_may_list_all(sd_bus_message *m, uid_t *ret_actor, bool *ret_all);
+/* Options on-timeout and checkpoint as they were given, or NULL; spec has the checkpoints' interval. */
+int bus_spec_set(SandboxSpec *spec, const char *on_timeout, const char *checkpoint, sd_bus_error *error);
 
 /* Method handlers that have files of their own. */
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+
+int bus_method_list_snapshots(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_get_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_remove_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error);
+
+int bus_method_pause(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_resume(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_rollback(sd_bus_message *m, void *userdata, sd_bus_error *error);
 
 int bus_method_exec(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_exec_pty(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -128,34 +128,45 @@ static const char *type_signature(BusOptionType t) {
         return signatures[t];
 }
 
+static int find_option(const BusOption *table, size_t n, const char *key, const char *type, uint64_t *seen,
+                       const BusOption **ret, sd_bus_error *error) {
+        const BusOption *known = NULL, *found = NULL;
+
+        for (size_t i = 0; i < n; i++) {
+                if (!streq(table[i].name, key))
+                        continue;
+                if (*seen & UINT64_C(1) << i)
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option '%s' is given twice", key);
+                *seen |= UINT64_C(1) << i;
+                known = &table[i];
+                if (streq(type_signature(known->type), type))
+                        found = known;
+        }
+        if (!known)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "This call has no option '%s'", key);
+        if (!found)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option '%s' has type %s, but takes %s", key,
+                                         type, type_signature(known->type));
+        *ret = found;
+        return 0;
+}
+
 static int read_option(sd_bus_message *m, const BusOption *table, size_t n, uint64_t *seen, sd_bus_error *error) {
+        const BusOption *option = NULL;
         const char *key, *contents;
-        size_t i = 0;
 
         int r = sd_bus_message_read_basic(m, 's', &key);
+        if (r >= 0)
+                r = sd_bus_message_peek_type(m, NULL, &contents);
+        if (r >= 0)
+                r = find_option(table, n, key, contents, seen, &option, error);
         if (r < 0)
                 return r;
 
-        while (i < n && !streq(table[i].name, key))
-                i++;
-        if (i == n)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "This call has no option '%s'", key);
-        if (*seen & UINT64_C(1) << i)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option '%s' is given twice", key);
-        *seen |= UINT64_C(1) << i;
-
-        r = sd_bus_message_peek_type(m, NULL, &contents);
+        r = sd_bus_message_enter_container(m, 'v', contents);
         if (r < 0)
                 return r;
-        const char *want = type_signature(table[i].type);
-        if (!streq(contents, want))
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option '%s' has type %s, but takes %s", key,
-                                         contents, want);
-
-        r = sd_bus_message_enter_container(m, 'v', want);
-        if (r < 0)
-                return r;
-        r = read_value(m, &table[i], error);
+        r = read_value(m, option, error);
         if (r < 0)
                 return r;
         return sd_bus_message_exit_container(m);

@@ -3,7 +3,8 @@
 
 /* The a{sv} at the end of extensible calls: a table says which keys a call knows and where their
  * values go. A key that is not in the table, that comes twice, or whose value has another type is
- * refused by name, so that a newer client never believes that an older cubed did what it asked. */
+ * refused by name, so that a newer client never believes that an older cubed did what it asked. An
+ * option that takes one of several types stands in the table once for each. */
 
 #include <stdint.h>
 #include <systemd/sd-bus.h>

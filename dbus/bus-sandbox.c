@@ -50,6 +50,25 @@ static int method_set_timeout(sd_bus_message *m, void *userdata, sd_bus_error *e
         return sd_bus_reply_method_return(m, NULL);
 }
 
+static int method_set_idle_timeout(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Sandbox *s = userdata;
+        uint64_t timeout;
+        uid_t actor;
+
+        int r = bus_authorize_sandbox(m, s, POLKIT_MANAGE, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = sd_bus_message_read(m, "t", &timeout);
+        if (r < 0)
+                return r;
+        if (timeout == 0)
+                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, "An idle time-out of 0 would be over at once");
+        r = sandbox_set_idle_timeout(s, timeout, error);
+        if (r < 0)
+                return r;
+        return sd_bus_reply_method_return(m, NULL);
+}
+
 static int method_set_limits(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Sandbox *s = userdata;
         SandboxLimits limits = {};
@@ -179,10 +198,37 @@ static int property_get_pid(sd_bus *bus, const char *path, const char *interface
         return sd_bus_message_append(reply, "u", (uint32_t) MAX(s->vmm_pid, 0));
 }
 
-/* How it came to run; restores and forks will say so here. */
+/* How it came to run. */
 static int property_get_start(sd_bus *bus, const char *path, const char *interface, const char *property,
                               sd_bus_message *reply, void *userdata, sd_bus_error *error) {
-        return sd_bus_message_append(reply, "s", "booted");
+        const Sandbox *s = userdata;
+        return sd_bus_message_append(reply, "s", s->restored ? "restored" : "booted");
+}
+
+static int property_get_on_timeout(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Sandbox *s = userdata;
+        return sd_bus_message_append(reply, "s", sandbox_end_to_string(s->on_timeout));
+}
+
+static int property_get_checkpoint(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                   sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Sandbox *s = userdata;
+        return sd_bus_message_append(reply, "s", s->checkpoint_usec == 0 ? "" :
+                                     s->checkpoint_usec == UINT64_MAX ? "exec" : "interval");
+}
+
+static int property_get_checkpoint_usec(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                        sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Sandbox *s = userdata;
+        return sd_bus_message_append(reply, "t", s->checkpoint_usec == UINT64_MAX ? 0 : s->checkpoint_usec);
+}
+
+static int property_get_snapshot(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                 sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Sandbox *s = userdata;
+        const Snapshot *on = bus_snapshot_shown(s->disk_top);
+        return sd_bus_message_append(reply, "s", on ? on->id : "");
 }
 
 static int property_get_kernel(sd_bus *bus, const char *path, const char *interface, const char *property,
@@ -260,9 +306,20 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
         SD_BUS_METHOD_WITH_ARGS("Kill", SD_BUS_NO_ARGS, SD_BUS_NO_RESULT, method_kill, OPEN),
         SD_BUS_METHOD_WITH_ARGS("SetTimeout", SD_BUS_ARGS("t", timeout_usec), SD_BUS_NO_RESULT, method_set_timeout,
                                 OPEN),
+        SD_BUS_METHOD_WITH_ARGS("SetIdleTimeout", SD_BUS_ARGS("t", timeout_usec), SD_BUS_NO_RESULT,
+                                method_set_idle_timeout, OPEN),
         SD_BUS_METHOD_WITH_ARGS("SetLimits", SD_BUS_ARGS("a{sv}", limits), SD_BUS_NO_RESULT, method_set_limits, OPEN),
         SD_BUS_METHOD_WITH_ARGS("GetStatistics", SD_BUS_NO_ARGS, SD_BUS_RESULT("a{sv}", statistics),
                                 method_get_statistics, OPEN),
+
+        SD_BUS_METHOD_WITH_ARGS("Pause", SD_BUS_ARGS("a{sv}", options), SD_BUS_NO_RESULT, bus_method_pause, OPEN),
+        SD_BUS_METHOD_WITH_ARGS("Resume", SD_BUS_ARGS("a{sv}", options), SD_BUS_NO_RESULT, bus_method_resume, OPEN),
+        SD_BUS_METHOD_WITH_ARGS("Snapshot", SD_BUS_ARGS("a{sv}", options), SD_BUS_RESULT("s", id, "o", snapshot),
+                                bus_method_snapshot, OPEN),
+        SD_BUS_METHOD_WITH_ARGS("Fork", SD_BUS_ARGS("u", n, "a{sv}", options),
+                                SD_BUS_RESULT("a(" CUBE_BUS_FORKED ")", sandboxes), bus_method_fork, OPEN),
+        SD_BUS_METHOD_WITH_ARGS("Rollback", SD_BUS_ARGS("s", snapshot, "a{sv}", options), SD_BUS_NO_RESULT,
+                                bus_method_rollback, OPEN),
 
         SD_BUS_PROPERTY("Id", "s", bus_property_id, offsetof(Sandbox, id), CONST),
         SD_BUS_PROPERTY("State", "s", property_get_state, 0, CHANGES),
@@ -278,10 +335,15 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
         SD_BUS_PROPERTY("CreatedTimestamp", "t", NULL, offsetof(Sandbox, created_usec), CONST),
         SD_BUS_PROPERTY("TimeoutUSec", "t", NULL, offsetof(Sandbox, timeout_usec), CHANGES),
         SD_BUS_PROPERTY("Deadline", "t", NULL, offsetof(Sandbox, deadline_usec), CHANGES),
+        SD_BUS_PROPERTY("IdleTimeoutUSec", "t", NULL, offsetof(Sandbox, idle_timeout_usec), CHANGES),
+        SD_BUS_PROPERTY("OnTimeout", "s", property_get_on_timeout, 0, CONST),
+        SD_BUS_PROPERTY("Checkpoint", "s", property_get_checkpoint, 0, CONST),
+        SD_BUS_PROPERTY("CheckpointIntervalUSec", "t", property_get_checkpoint_usec, 0, CONST),
         SD_BUS_PROPERTY("Scope", "s", NULL, offsetof(Sandbox, scope_name), CONST),
         SD_BUS_PROPERTY("VMMPID", "u", property_get_pid, 0, CHANGES),
         SD_BUS_PROPERTY("KernelRelease", "s", property_get_kernel, 0, CHANGES),
-        SD_BUS_PROPERTY("Start", "s", property_get_start, 0, CONST),
+        SD_BUS_PROPERTY("Start", "s", property_get_start, 0, CHANGES),
+        SD_BUS_PROPERTY("Snapshot", "s", property_get_snapshot, 0, CHANGES),
         SD_BUS_PROPERTY("Labels", "a{ss}", property_get_labels, 0, CONST),
         SD_BUS_VTABLE_END
 };

@@ -17,6 +17,7 @@
 #include "daemon/job.h"
 #include "dbus/bus-errors.h"
 #include "tests/dbus/fake-core.h"
+#include "tests/dbus/fake-snapshots.h"
 
 typedef struct Request {
         uint32_t id;
@@ -54,6 +55,19 @@ const char *sandbox_state_to_string(SandboxState s) {
         return names[s];
 }
 
+static const char *const ends[_SANDBOX_END_MAX] = { "kill", "pause", "pause-disk" };
+
+const char *sandbox_end_to_string(SandboxEnd e) {
+        return ends[e];
+}
+
+SandboxEnd sandbox_end_from_string(const char *s) {
+        for (unsigned i = 0; i < _SANDBOX_END_MAX; i++)
+                if (streq(ends[i], s))
+                        return (SandboxEnd) i;
+        return _SANDBOX_END_INVALID;
+}
+
 const char *job_state_to_string(JobState s) {
         static const char *const names[] = { "running", "done", "failed", "canceled" };
         return names[s];
@@ -88,8 +102,10 @@ static void remove_sandbox(Sandbox *s) {
                         memmove(&m->sandboxes[i], &m->sandboxes[i + 1], (--m->n_sandboxes - i) * sizeof(Sandbox *));
                         break;
                 }
-        if (m->hooks)
+        if (m->hooks) {
                 m->hooks->sandbox_removed(m, s);
+                fake_snapshots_gone(s);
+        }
         if (p->ended)
                 p->ended(s, NULL, p->ended_userdata);
 
@@ -278,7 +294,10 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
                 .mem_bytes = spec->mem_bytes ? spec->mem_bytes : MIB(512), .cpus = spec->cpus ? spec->cpus : 1,
                 .disk_bytes = spec->disk_bytes ? spec->disk_bytes : GIB(4), .cpu_quota_usec = spec->cpu_quota_usec,
                 .timeout_usec = spec->timeout_usec ? spec->timeout_usec : UINT64_MAX, .deadline_usec = UINT64_MAX,
+                .idle_timeout_usec = spec->idle_timeout_usec ? spec->idle_timeout_usec : UINT64_MAX,
+                .on_timeout = spec->on_timeout, .checkpoint_usec = spec->checkpoint_usec,
         };
+        fake_snapshots_stand(s, spec->snapshot);
         snprintf(s->id, sizeof(s->id), "i%011llu", ++n_made);
         s->template_id = strdup(spec->template->id);
         s->template_name = strdup(spec->template->name);
@@ -310,7 +329,8 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
 static int check_running(const Sandbox *s, sd_bus_error *error) {
         if (s->state == SANDBOX_RUNNING)
                 return 0;
-        return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is %s", s->id, sandbox_state_to_string(s->state));
+        return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is %s; resume it first", s->id,
+                                 sandbox_state_to_string(s->state));
 }
 
 int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
@@ -415,6 +435,7 @@ int sandbox_exec(Sandbox *s, const ExecSpec *spec, ExecDone done, void *userdata
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(AGENT_FRAME_MAX);
         FakeExec *x = new0(FakeExec, 1);
 
+        fake_snapshots_checkpoint(s);
         *x = (FakeExec) { done, userdata, spec->pty };
         for (char **a = spec->argv; *a; a++)
                 tlv_put_str(&w, AGENT_TAG_ARGV, *a);
@@ -469,6 +490,12 @@ int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error) 
         s->timeout_usec = timeout_usec;
         s->deadline_usec = timeout_usec == UINT64_MAX ? UINT64_MAX : now_usec() + timeout_usec;
         changed(s, "TimeoutUSec", "Deadline");
+        return 0;
+}
+
+int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error) {
+        s->idle_timeout_usec = idle_timeout_usec;
+        changed(s, "IdleTimeoutUSec", NULL);
         return 0;
 }
 
@@ -634,6 +661,14 @@ void audit_stop(Audit *a, const Sandbox *s, uid_t actor, const char *how) {
         fprintf(stderr, "audit %s %s actor=%u\n", how, s->id, (unsigned) actor);
 }
 
+void audit_asked(Audit *a, const Sandbox *s, uid_t actor, const char *what) {
+        fprintf(stderr, "audit %s %s actor=%u\n", what, s->id, (unsigned) actor);
+}
+
+void audit_snapshot_remove(Audit *a, const Snapshot *s, uid_t actor) {
+        fprintf(stderr, "audit snapshot-remove %s actor=%u\n", s->id, (unsigned) actor);
+}
+
 void audit_denied(Audit *a, uid_t actor, const char *action, const char *object) {
         fprintf(stderr, "audit denied actor=%u action=%s object=%s\n", (unsigned) actor, action, strempty(object));
 }
@@ -661,6 +696,8 @@ int fake_manager_new(sd_event *event, sd_bus *bus, const char *harness, Manager 
         m->config.default_cpus = 1;
         m->config.default_disk_bytes = GIB(4);
         m->templates = new0(TemplateStore, 1);
+        m->snapshots = new0(SnapshotStore, 1);
+        m->snapshots->userdata = m;
         add_template(m->templates, "tpythonpython", "python", 0);
         add_template(m->templates, "tprivateprivat", "private", 1);
         *ret = m;
@@ -705,6 +742,7 @@ void fake_manager_free(Manager *m) {
         free(m->sandboxes);
         free_jobs(m);
         free_templates(m->templates);
+        fake_snapshots_free(m->snapshots);
         free(m->config.default_template);
         sd_bus_unref(m->bus);
         sd_event_unref(m->event);

@@ -39,6 +39,12 @@ CALLS = [
     ('MakeDirectory', 'sa{sv}', ['/nonexistent/a', '0']),
     ('Connect', 'q', ['80']),
     ('OpenConsole', '', []),
+    ('SetIdleTimeout', 't', ['1000000']),
+    ('Pause', 'a{sv}', ['0']),
+    ('Resume', 'a{sv}', ['0']),
+    ('Snapshot', 'a{sv}', ['0']),
+    ('Fork', 'ua{sv}', ['1', '0']),
+    ('Rollback', 'sa{sv}', ['s99999999999', '0']),
 ]
 
 

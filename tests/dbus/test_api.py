@@ -16,7 +16,7 @@ def sandbox(i):
     return f'{ROOT}/sandbox/{i}'
 
 
-@pytest.mark.parametrize('interface', ['Manager', 'Sandbox', 'Template', 'Job'])
+@pytest.mark.parametrize('interface', ['Manager', 'Sandbox', 'Template', 'Snapshot', 'Job'])
 def test_committed_xml(host, interface):
     printed = host.run(CUBED, f'--bus-introspect={NAME}.{interface}')
     committed = (TOP / f'dbus/{NAME}.{interface}.xml').read_text()
@@ -37,6 +37,14 @@ def test_introspect_unknown_interface(host):
     (['1', 'hostname', 's', 'a b'], "Host name 'a b'"),
     (['1', 'request-id', 's', ''], 'request-id'),
     (['1', 'labels', 'a{ss}', '1', 'a=b', 'c'], "'a=b' is not a valid key"),
+    (['1', 'idle-timeout', 't', '0'], "'idle-timeout' is 0"),
+    (['1', 'on-timeout', 's', 'sleep'], "'on-timeout' is 'sleep'"),
+    (['1', 'checkpoint', 's', 'often'], "'checkpoint' is 'often'"),
+    (['1', 'checkpoint', 'u', '5'], "'checkpoint' has type u"),
+    (['1', 'checkpoint', 't', '0'], "'checkpoint' is 0"),
+    (['1', 'checkpoint', 't', '999999'], 'less than a second'),
+    (['1', 'checkpoint', 't', str(2**64 - 1)], 'without an end'),
+    (['2', 'checkpoint', 't', '5000000', 'checkpoint', 's', 'exec'], "'checkpoint' is given twice"),
 ])
 def test_bad_options(host, options, words):
     result = host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', 'template:python', *options)
@@ -47,7 +55,9 @@ def test_bad_options(host, options, words):
 
 @pytest.mark.parametrize('source, words', [
     ('python', 'names no kind'),
-    ('snapshot:x', 'must be template:'),
+    ('layer:x', 'must be template:'),
+    ('snapshot:', "No snapshot ''"),
+    ('snapshot:s99999999999', "No snapshot 's99999999999'"),
     ('template:nosuch', "No template 'nosuch'"),
     ('template:python:other', "No template 'python:other'"),
 ])
@@ -133,6 +143,16 @@ def test_get_by_pid(host, guest):
     ('CopyTo', 'sa{sv}', ['/x', '1', 'mode', 'u', '65536'], 'no mode'),
     ('SetLimits', 'a{sv}', ['1', 'memory', 's', '5'], "'memory'"),
     ('SetLimits', 'a{sv}', ['1', 'disk', 't', '5'], "no option 'disk'"),
+    ('SetIdleTimeout', 't', ['0'], 'over at once'),
+    ('Pause', 'a{sv}', ['1', 'disk', 'b', 'true'], "no option 'disk'"),
+    ('Resume', 'a{sv}', ['1', 'memory', 'b', 'true'], "no option 'memory'"),
+    ('Snapshot', 'a{sv}', ['1', 'name', 's', 'a b'], "'a b' is not a name"),
+    ('Snapshot', 'a{sv}', ['1', 'name', 's', ''], 'not a name'),
+    ('Fork', 'ua{sv}', ['0', '0'], '0 copies'),
+    ('Fork', 'ua{sv}', ['129', '0'], '129 copies'),
+    ('Fork', 'ua{sv}', ['1', '1', 'on-timeout', 's', 'x'], "'on-timeout' is 'x'"),
+    ('Fork', 'ua{sv}', ['1', '1', 'hostname', 's', 'x'], "no option 'hostname'"),
+    ('Rollback', 'sa{sv}', ['s99999999999', '0'], "no snapshot 's99999999999'"),
 ])
 def test_bad_arguments(host, guest, method, signature, arguments, words):
     result = host.call(sandbox(guest), 'Sandbox', method, signature, *arguments)

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Snapshots as objects, and the manager's calls about them. Layers that nobody asked for are none. */
+
+#include <stdio.h>
+
+#include "base/parse.h"
+#include "daemon/audit.h"
+#include "dbus/bus-objects.h"
+#include "dbus/bus-options.h"
+
+/* So many of those who stand on a snapshot are named. */
+#define STANDING_MAX 16U
+
+const char *bus_snapshot_kind(const Snapshot *s) {
+        static const char *const names[_SNAPSHOT_KIND_MAX] = {
+                [SNAPSHOT_TEMPLATE] = "template",
+                [SNAPSHOT_USER] = "snapshot",
+                [SNAPSHOT_CHECKPOINT] = "checkpoint",
+                [SNAPSHOT_PAUSE] = "pause",
+        };
+        return names[s->kind];
+}
+
+const Snapshot *bus_snapshot_shown(const Snapshot *s) {
+        while (s && !bus_snapshot_kind(s))
+                s = s->parent;
+        return s;
+}
+
+uint64_t bus_snapshot_bytes(const Snapshot *s) {
+        uint64_t size = 0;
+
+        for (size_t i = 0; i < _SNAPSHOT_FILE_MAX; i++)
+                size += s->file_bytes[i];
+        return size;
+}
+
+/* A template's own is seen by whom the template is. */
+static bool visible(const Snapshot *s, uid_t actor) {
+        return bus_snapshot_kind(s) &&
+               (actor == 0 || s->owner_uid == actor || (s->kind == SNAPSHOT_TEMPLATE && s->owner_uid == 0));
+}
+
+static int no_such_snapshot(sd_bus_error *error, const char *id) {
+        return sd_bus_error_setf(error, BUS_ERROR_NO_SUCH_SNAPSHOT, "No snapshot '%s'; 'cubectl snapshot list' shows yours",
+                                 id);
+}
+
+int bus_find_snapshot(uid_t actor, const char *id, Snapshot **ret, sd_bus_error *error) {
+        Snapshot *s = snapshot_store_find(bus_front->manager->snapshots, id);
+
+        if (!s || !visible(s, actor))
+                return no_such_snapshot(error, id);
+        *ret = s;
+        return 0;
+}
+
+int bus_method_get_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        char path[CUBE_BUS_PATH_MAX];
+        const char *id;
+        uid_t actor;
+        bool all;
+
+        int r = sd_bus_message_read(m, "s", &id);
+        if (r >= 0)
+                r = bus_may_list_all(m, &actor, &all);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+
+        const Snapshot *s = snapshot_store_find(bus_front->manager->snapshots, id);
+        if (!s || !visible(s, all ? 0 : actor))
+                return no_such_snapshot(error, id);
+        return sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_SNAPSHOT, s->id));
+}
+
+static int append_snapshot(sd_bus_message *reply, const Snapshot *s) {
+        char path[CUBE_BUS_PATH_MAX];
+        return sd_bus_message_append(reply, "(" CUBE_BUS_SNAPSHOT_ITEM ")", s->id, strempty(s->name), bus_snapshot_kind(s),
+                                     s->number, strempty(s->sandbox_id), (uint32_t) s->owner_uid, s->created_usec,
+                                     bus_snapshot_bytes(s), bus_path_put(path, CUBE_BUS_PATH_SNAPSHOT, s->id));
+}
+
+int bus_method_list_snapshots(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_bus_message_ sd_bus_message *reply = NULL;
+        const SnapshotStore *store = bus_front->manager->snapshots;
+        const char *sandbox = NULL, *kind = NULL;
+        bool all = false;
+        uid_t actor;
+        const BusOption filters[] = {
+                { "sandbox", BUS_OPTION_STRING, &sandbox, 0 },
+                { "kind", BUS_OPTION_STRING, &kind, 0 },
+        };
+
+        int r = bus_may_list_all(m, &actor, &all);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = bus_options_read(m, filters, ELEMENTSOF(filters), error);
+        if (r >= 0)
+                r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "(" CUBE_BUS_SNAPSHOT_ITEM ")");
+        for (size_t i = 0; r >= 0 && i < store->n_snapshots; i++) {
+                const Snapshot *s = store->snapshots[i];
+                if (visible(s, all ? 0 : actor) && (!sandbox || streq(strempty(s->sandbox_id), sandbox)) &&
+                    (!kind || streq(bus_snapshot_kind(s), kind)))
+                        r = append_snapshot(reply, s);
+        }
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        if (r < 0)
+                return r;
+        return sd_bus_send(NULL, reply, NULL);
+}
+
+/* Who stands on a snapshot, in words. */
+typedef struct Standing {
+        uid_t actor;
+        char *text;
+        size_t n;
+        bool others;             /* of other people, who are not named */
+        int error;
+} Standing;
+
+static void standing_add(Standing *l, uid_t owner, const char *kind, const char *id) {
+        char *text = NULL;
+
+        if (l->actor != 0 && l->actor != owner) {
+                l->others = true;
+                return;
+        }
+        if (l->error < 0 || l->n++ >= STANDING_MAX)
+                return;
+        if (asprintf(&text, "%s%s%s %s", strempty(l->text), l->text ? ", " : "", kind, id) < 0) {
+                l->error = -ENOMEM;
+                return;
+        }
+        free(l->text);
+        l->text = text;
+}
+
+static bool runs_on(const Sandbox *sandbox, const Snapshot *s) {
+        for (const Snapshot *p = sandbox->disk_top; p; p = p->parent)
+                if (p == s)
+                        return true;
+        for (const Snapshot *p = sandbox->memory_top; p; p = p->memory_parent)
+                if (p == s)
+                        return true;
+        return false;
+}
+
+static void standing_find(Standing *l, const Snapshot *s) {
+        const Manager *m = bus_front->manager;
+
+        for (size_t i = 0; i < m->n_sandboxes; i++) {
+                const Sandbox *sandbox = m->sandboxes[i];
+                /* A paused one is found as a snapshot; its own does not hold it. */
+                if (sandbox->state != SANDBOX_PAUSED && !streq(sandbox->id, strempty(s->sandbox_id)) &&
+                    runs_on(sandbox, s))
+                        standing_add(l, sandbox->owner_uid, "sandbox", sandbox->id);
+        }
+        for (const Snapshot *above = NULL; (above = snapshot_next_above(s, above));)
+                if (above->kind == SNAPSHOT_PAUSE)
+                        standing_add(l, above->owner_uid, "paused sandbox", strempty(above->sandbox_id));
+                else
+                        standing_add(l, above->owner_uid, strempty(bus_snapshot_kind(above)), above->id);
+}
+
+static int set_in_use(const Snapshot *s, uid_t actor, sd_bus_error *error) {
+        char more[64] = "";
+        Standing l = { .actor = actor };
+
+        standing_find(&l, s);
+        if (l.n > STANDING_MAX)
+                (void) snprintf(more, sizeof(more), " and %zu more", l.n - STANDING_MAX);
+        int r = l.error;
+        if (r >= 0)
+                r = sd_bus_error_setf(error, BUS_ERROR_SNAPSHOT_IN_USE,
+                                      "Snapshot %s is in use; on it stand: %s%s%s%s; remove these first", s->id,
+                                      strempty(l.text), more, l.text && l.others ? ", " : "",
+                                      l.others ? "something of another user" : l.text ? "" : "something that is just being made");
+        free(l.text);
+        return r;
+}
+
+/* Those that go with something else. */
+static int check_removable(const Snapshot *s, sd_bus_error *error) {
+        if (s->kind == SNAPSHOT_TEMPLATE)
+                return sd_bus_error_setf(error, BUS_ERROR_SNAPSHOT_IN_USE,
+                                         "Snapshot %s is what template %s starts from, and goes with it: "
+                                         "cubectl template rm %s",
+                                         s->id, s->template_id, s->template_id);
+        if (s->kind == SNAPSHOT_PAUSE)
+                return sd_bus_error_setf(error, BUS_ERROR_SNAPSHOT_IN_USE,
+                                         "Snapshot %s is the paused sandbox %s, and goes with it: cubectl kill %s", s->id,
+                                         strempty(s->sandbox_id), strempty(s->sandbox_id));
+        return 0;
+}
+
+static void on_removed(Snapshot *s, int error, void *userdata) {
+        _cleanup_bus_message_ sd_bus_message *call = userdata;
+
+        if (error < 0)
+                (void) sd_bus_reply_method_errno(call, error, NULL);
+        else
+                (void) sd_bus_reply_method_return(call, NULL);
+}
+
+int bus_method_remove_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *id;
+        uid_t actor;
+
+        int r = sd_bus_message_read(m, "s", &id);
+        if (r < 0)
+                return r;
+        r = bus_actor(m, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+
+        Snapshot *s = snapshot_store_find(bus_front->manager->snapshots, id);
+        if (!s || !bus_snapshot_kind(s))
+                return no_such_snapshot(error, id);
+        const BusAccess access = { .action = POLKIT_MANAGE, .owner = s->owner_uid, .key = "snapshot", .value = s->id };
+        r = bus_authorize(m, &access, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = check_removable(s, error);
+        if (r < 0)
+                return r;
+
+        audit_snapshot_remove(bus_front->manager->audit, s, actor);
+        sd_bus_message_ref(m);
+        r = snapshot_remove(s, on_removed, m);
+        if (r == -EBUSY)
+                r = set_in_use(s, actor, error);
+        return bus_keep_call(m, r);
+}
+
+static int property_get_kind(sd_bus *bus, const char *path, const char *interface, const char *property,
+                             sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        /* One that is leaving may have lost its kind. */
+        return sd_bus_message_append(reply, "s", strempty(bus_snapshot_kind(userdata)));
+}
+
+static int property_get_parent(sd_bus *bus, const char *path, const char *interface, const char *property,
+                               sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Snapshot *s = userdata, *parent = bus_snapshot_shown(s->parent);
+        return sd_bus_message_append(reply, "s", parent ? parent->id : "");
+}
+
+static int property_get_bool(sd_bus *bus, const char *path, const char *interface, const char *property,
+                             sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        return sd_bus_message_append(reply, "b", (int) *(bool *) userdata);
+}
+
+#define CONST SD_BUS_VTABLE_PROPERTY_CONST
+#define CHANGES SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE
+#define FILE_BYTES(file) (offsetof(Snapshot, file_bytes) + (file) * sizeof(uint64_t))
+
+const sd_bus_vtable bus_snapshot_vtable[] = {
+        SD_BUS_VTABLE_START(0),
+        SD_BUS_PROPERTY("Id", "s", bus_property_id, offsetof(Snapshot, id), CONST),
+        SD_BUS_PROPERTY("Name", "s", NULL, offsetof(Snapshot, name), CONST),
+        SD_BUS_PROPERTY("Kind", "s", property_get_kind, 0, CHANGES),
+        SD_BUS_PROPERTY("Number", "t", NULL, offsetof(Snapshot, number), CONST),
+        SD_BUS_PROPERTY("Sandbox", "s", NULL, offsetof(Snapshot, sandbox_id), CONST),
+        SD_BUS_PROPERTY("Template", "s", NULL, offsetof(Snapshot, template_id), CONST),
+        SD_BUS_PROPERTY("TemplateName", "s", NULL, offsetof(Snapshot, template_name), CONST),
+        SD_BUS_PROPERTY("Parent", "s", property_get_parent, 0, CHANGES),
+        SD_BUS_PROPERTY("Owner", "u", bus_property_uid, offsetof(Snapshot, owner_uid), CONST),
+        SD_BUS_PROPERTY("CreatedTimestamp", "t", NULL, offsetof(Snapshot, created_usec), CONST),
+        SD_BUS_PROPERTY("Memory", "t", NULL, offsetof(Snapshot, mem_bytes), CONST),
+        SD_BUS_PROPERTY("CPUs", "u", NULL, offsetof(Snapshot, cpus), CONST),
+        SD_BUS_PROPERTY("Disk", "t", NULL, offsetof(Snapshot, disk_bytes), CONST),
+        SD_BUS_PROPERTY("HasMemory", "b", property_get_bool, offsetof(Snapshot, has_memory), CONST),
+        SD_BUS_PROPERTY("MemoryBytes", "t", NULL, FILE_BYTES(SNAPSHOT_FILE_MEMORY), CHANGES),
+        SD_BUS_PROPERTY("DiskBytes", "t", NULL, FILE_BYTES(SNAPSHOT_FILE_DISK), CHANGES),
+        SD_BUS_PROPERTY("StateBytes", "t", NULL, FILE_BYTES(SNAPSHOT_FILE_STATE), CHANGES),
+        SD_BUS_PROPERTY("Durable", "b", property_get_bool, offsetof(Snapshot, durable), CHANGES),
+        SD_BUS_VTABLE_END
+};
