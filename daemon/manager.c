@@ -84,6 +84,8 @@ Manager *manager_free(Manager *m) {
                 return NULL;
 
         m->hooks = NULL;
+        if (m->snapshots)
+                m->snapshots->stopping = true;
         manager_end_builds(m);
         free_sandboxes(m);
         while (m->n_jobs > 0)
@@ -379,6 +381,17 @@ static void on_snapshot_removed(Snapshot *n, void *userdata) {
                 m->hooks->snapshot_removed(m, n);
 }
 
+static bool is_owned(const Snapshot *n, void *userdata) {
+        Manager *m = userdata;
+
+        if (n->kind == SNAPSHOT_CHECKPOINT)
+                return n->sandbox_id && manager_find_sandbox(m, n->sandbox_id);
+        for (size_t i = 0; i < m->templates->n_templates; i++)
+                if (streq(m->templates->templates[i]->id, n->template_id))
+                        return true;
+        return false;
+}
+
 static int load_snapshots(Manager *m) {
         _cleanup_free_ char *path = NULL;
 
@@ -394,6 +407,7 @@ static int load_snapshots(Manager *m) {
         m->snapshots->added = on_snapshot_added;
         m->snapshots->changed = on_snapshot_changed;
         m->snapshots->removed = on_snapshot_removed;
+        m->snapshots->owned = is_owned;
         m->snapshots->userdata = m;
         return 0;
 }

@@ -231,7 +231,7 @@ static void flatten_behind(Snapshot *n) {
         if (snapshot_depth(n) < SNAPSHOT_FLATTEN_AT)
                 return;
         int r = snapshot_flatten(n, on_flattened_behind, NULL);
-        if (r < 0 && r != -EALREADY)
+        if (r < 0)
                 log_warning_errno(r, "The layers of snapshot %s can't be merged now: %m", n->id);
 }
 
@@ -575,7 +575,7 @@ static int flatten_first(Capture *c, Snapshot *n) {
         snapshot_use(n);
         c->flattening = n;
         int r = snapshot_flatten(n, on_flattened, c);
-        if (r < 0 && r != -EALREADY) {
+        if (r < 0) {
                 c->flattening = NULL;
                 snapshot_release(n);
                 return r;
@@ -643,13 +643,9 @@ Capture *capture_free(Capture *c) {
                 return NULL;
 
         Sandbox *s = TAKE_PTR(c->sandbox);
-        if (!vmm_gone(s)) {
-                /* cubed goes down: the guest runs on, and what became of this the next cubed finds out. */
-                if (c->may_be_paused)
-                        (void) vmm_client_call(s->priv->vmm, VMM_OP_RESUME, NULL, NULL, 0, CALL_TIMEOUT_USEC, on_nobody_waits, NULL);
-                if (c->published)
-                        c->snapshot = NULL;
-        }
+        /* cubed goes down: the guest runs on, and what became of this the next cubed finds out. */
+        if (c->may_be_paused && !vmm_gone(s))
+                (void) vmm_client_call(s->priv->vmm, VMM_OP_RESUME, NULL, NULL, 0, CALL_TIMEOUT_USEC, on_nobody_waits, NULL);
         if (c->n_waits == 0)
                 capture_destroy(c);
         return NULL;

@@ -34,7 +34,7 @@ static bool need_not_last(SnapshotKind kind) {
 }
 
 static void remove_unsafe(Snapshot *n) {
-        int r = snapshot_remove(n, NULL, NULL);
+        int r = n->store->stopping ? 0 : snapshot_remove(n, NULL, NULL);
 
         if (r < 0)
                 log_warning_errno(r, "Snapshot %s, which may not outlive a crash of the host, can't be removed: %m", n->id);

@@ -88,15 +88,6 @@ int sandbox_new(Manager *m, const char *id, Sandbox **ret) {
         return 0;
 }
 
-/* A VMM that outlives us keeps what it runs on: the next cubed takes the uses again. */
-static void release_tops(Sandbox *s) {
-        const VmmProcess *process = &s->priv->process;
-
-        if (process->pid_fd >= 0 && !s->priv->exited)
-                return;
-        sandbox_set_tops(s, NULL, NULL);
-}
-
 static void drop_turns(Sandbox *s) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
 
@@ -110,7 +101,7 @@ static void private_free(Sandbox *s) {
         if (p->netns_pending && s->manager->net)
                 net_client_cancel(s->manager->net, s);
         drop_turns(s);
-        release_tops(s);
+        sandbox_set_tops(s, NULL, NULL);
         sd_event_source_disable_unref(p->turn_source);
         sd_event_source_disable_unref(p->exit_source);
         sd_event_source_disable_unref(p->deadline_timer);
