@@ -108,7 +108,6 @@ static void finish_failed(Capture *c) {
         drop_snapshot(c);
         clear_mark(s);
         let_guest_go(s);
-        log_warning("%s", strempty(c->error.message));
         audit_snapshot_failed(s->manager->audit, s, strempty(c->error.message));
         c->done(s, &c->error, NULL, c->userdata);
         capture_destroy(c);
