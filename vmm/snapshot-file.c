@@ -287,6 +287,18 @@ int snapshot_read_end(const SnapshotReader *r, ErrorText *e) {
         return r->left > 0 ? snapshot_bad(r, e, "%zu bytes too many", r->left) : 0;
 }
 
+int snapshot_file_read(const SnapshotFile *f, SnapshotSectionType type, void *ret, size_t size, ErrorText *e) {
+        SnapshotReader reader;
+
+        assert(f);
+        assert(ret);
+
+        int r = snapshot_file_section(f, type, 0, &reader, e);
+        if (r >= 0)
+                r = snapshot_read(&reader, ret, size, e);
+        return r < 0 ? r : snapshot_read_end(&reader, e);
+}
+
 const char *snapshot_id_format(const uint8_t id[static SNAPSHOT_ID_BYTES], char ret[static SNAPSHOT_ID_TEXT]) {
         for (unsigned i = 0; i < SNAPSHOT_ID_BYTES; i++)
                 (void) snprintf(ret + 2 * i, 3, "%02x", id[i]);
