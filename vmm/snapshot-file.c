@@ -20,7 +20,7 @@ static const struct {
         [SNAPSHOT_SECTION_CLOCK] = { "clock", 1 },
         [SNAPSHOT_SECTION_SERIAL] = { "serial", 1 },
         [SNAPSHOT_SECTION_PCI] = { "pci", 1 },
-        [SNAPSHOT_SECTION_VIRTIO] = { "virtio", 1 },
+        [SNAPSHOT_SECTION_VIRTIO] = { "virtio", 2 },
         [SNAPSHOT_SECTION_VSOCK] = { "vsock", 1 },
         [SNAPSHOT_SECTION_AGENT] = { "agent", 1 },
         [SNAPSHOT_SECTION_MEM] = { "mem", 1 },

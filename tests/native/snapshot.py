@@ -21,6 +21,7 @@ RUN_ZERO = 0xffffffffffffffff
 NO_ID = bytes(16)
 
 CONFIG, MEMMAP, CPUID, VCPU, CLOCK, SERIAL, PCI, VIRTIO, VSOCK, AGENT, MEM = range(1, 12)
+VERSIONS = {VIRTIO: 2}
 
 MEMORY = 64 << 20
 
@@ -93,7 +94,7 @@ class StateFile:
         for i in range(n):
             kind, index, version, crc, offset, size = SECTION.unpack_from(data, STATE_HEADER.size + i * SECTION.size)
             body = data[offset:offset + size]
-            assert version == 1 and zlib.crc32(body) == crc
+            assert version == VERSIONS.get(kind, 1) and zlib.crc32(body) == crc
             self.sections[kind, index] = bytearray(body)
 
     def pack(self):
@@ -102,7 +103,7 @@ class StateFile:
         front = STATE_HEADER.size + len(self.sections) * SECTION.size
         for (kind, index), data in self.sections.items():
             body += bytes(-len(body) % 8)
-            table += SECTION.pack(kind, index, 1, zlib.crc32(data), front + len(body), len(data))
+            table += SECTION.pack(kind, index, VERSIONS.get(kind, 1), zlib.crc32(data), front + len(body), len(data))
             body += data
 
         def header(crc):
