@@ -84,7 +84,17 @@ int machine_set_time(Machine *m, ErrorText *e) {
         return tell_was_away(m, e);
 }
 
-static int check_new_layer(const Machine *m, const Layer *l, ErrorText *e) {
+/* Resume */
+
+static void note_layers(Machine *m, const LayerStack *stack) {
+        m->n_layers = stack->n;
+        m->n_layer_runs = layer_stack_runs(stack);
+        for (unsigned i = 0; i < stack->n; i++)
+                memcpy(m->layer_ids[i], stack->layers[i].header.id, SNAPSHOT_ID_BYTES);
+}
+
+/* The uppermost one is what was saved last, on top of what is there: all that is private now is in it. */
+static int check_saved(const Machine *m, const Layer *l, ErrorText *e) {
         static const uint8_t none[SNAPSHOT_ID_BYTES];
         const uint8_t *top = m->n_layers > 0 ? m->layer_ids[m->n_layers - 1] : none;
 
@@ -92,48 +102,101 @@ static int check_new_layer(const Machine *m, const Layer *l, ErrorText *e) {
                 return error_set(e, -EBADMSG, "RESUME: the memory file is not of what was saved last");
         if (memcmp(l->header.parent, top, sizeof(none)) != 0)
                 return error_set(e, -EBADMSG, "RESUME: the memory file stands on another one");
-        if (m->n_layers == MACHINE_LAYERS_MAX || m->n_layer_runs + l->header.n_runs > LAYER_RUNS_MAX)
-                return error_set(e, -E2BIG, "RESUME: too many layers of memory");
         return 0;
 }
 
-/* Its content is what the guest sees anyway; a mapping that fails may leave less than that. */
-static int add_layer(Machine *m, int fd, ErrorText *e) {
-        Layer layer;
-
-        int r = layer_open(&layer, fd, &m->vm.mem, e);
+static int open_one(const Machine *m, int fd, LayerStack *stack, ErrorText *e) {
+        int r = layer_open(&stack->layers[0], fd, &m->vm.mem, e);
         if (r < 0)
                 return r;
-        r = check_new_layer(m, &layer, e);
-        if (r >= 0) {
-                r = layer_map(&layer, &m->vm.mem, e);
-                if (r < 0)
+        stack->n = 1;
+
+        r = check_saved(m, &stack->layers[0], e);
+        if (r < 0)
+                return r;
+        if (m->n_layers == SNAPSHOT_LAYERS_MAX || m->n_layer_runs + layer_stack_runs(stack) > LAYER_RUNS_MAX)
+                return error_set(e, -E2BIG, "RESUME: the memory has %u layers with %u runs, no more can be: give a "
+                                 "shorter chain of the same content", m->n_layers, m->n_layer_runs);
+        return 0;
+}
+
+/* One file for the top of what is there, or several for all of it. */
+static int open_new_layers(const Machine *m, const SnapshotFds *files, LayerStack *stack, ErrorText *e) {
+        if (files->n_layers == 0)
+                return 0;
+        if (files->n_layers == 1)
+                return open_one(m, files->layer_fds[0], stack, e);
+
+        int r = layer_stack_open(stack, files->layer_fds, files->n_layers, m->saved_id, &m->vm.mem, e);
+        return r < 0 ? r : check_saved(m, &stack->layers[stack->n - 1], e);
+}
+
+static int prepare_disk(Machine *m, OverlayFds *fds, OverlayChange *ret, ErrorText *e) {
+        Overlay *overlay = devices_overlay(m->devices);
+
+        if (fds->overlay_fd < 0 && fds->n_layers == 0)
+                return 0;
+        if (!overlay)
+                return error_set(e, -EINVAL, "RESUME: an overlay, but there is no disk that could be written");
+        return overlay_prepare_next(overlay, fds, ret, e);
+}
+
+/* Their content is what the guest sees anyway; a mapping that fails may leave less than that. */
+static int put_beneath(Machine *m, const LayerStack *stack, ErrorText *e) {
+        bool touched = true;
+        int r;
+
+        if (stack->n == 0)
+                return 0;
+        r = stack->n == 1 ? layer_map(&stack->layers[0], &m->vm.mem, e) :
+                            layer_stack_map(stack, &m->vm.mem, &touched, e);
+        if (r < 0) {
+                if (touched)
                         m->state = VMM_STATE_TORN;
+                return r;
         }
-        if (r >= 0) {
-                memcpy(m->layer_ids[m->n_layers++], layer.header.id, SNAPSHOT_ID_BYTES);
-                m->n_layer_runs += layer.header.n_runs;
-                memset(m->saved_id, 0, sizeof(m->saved_id));
+
+        if (stack->n > 1)
+                note_layers(m, stack);
+        else {
+                memcpy(m->layer_ids[m->n_layers++], stack->layers[0].header.id, SNAPSHOT_ID_BYTES);
+                m->n_layer_runs += layer_stack_runs(stack);
         }
-        layer_done(&layer);
+        return 0;
+}
+
+/* What can be refused is, before anything changes; then memory and disk change together. */
+static int prepare_run(Machine *m, const uint8_t *frame, size_t size, SnapshotFds *files, ErrorText *e) {
+        _cleanup_overlay_change_ OverlayChange disk = {};
+        _cleanup_layer_stack_ LayerStack stack = {};
+
+        int r = open_new_layers(m, files, &stack, e);
+        if (r >= 0)
+                r = prepare_disk(m, &files->disk, &disk, e);
+        if (r >= 0 && frame)
+                r = machine_keep_claim(m, "RESUME", frame, size, e);
+        if (r >= 0)
+                r = machine_set_time(m, e);
+        if (r >= 0)
+                r = put_beneath(m, &stack, e);
+        if (r < 0)
+                return r;
+
+        if (devices_overlay(m->devices))
+                overlay_change(devices_overlay(m->devices), &disk);
+        r = frame ? vmgenid_renew(&m->vm.mem, e) : 0;
+        if (r < 0)
+                m->state = VMM_STATE_TORN;
         return r;
 }
 
-int machine_resume(Machine *m, const uint8_t *frame, size_t size, int layer_fd, ErrorText *e) {
-        assert(m);
-
+static int resume(Machine *m, const uint8_t *frame, size_t size, SnapshotFds *files, ErrorText *e) {
         if (m->state != VMM_STATE_PAUSED)
                 return machine_wrong_state(m, "RESUME", e);
         if (!frame != !m->needs_claim)
                 return error_set(e, -EINVAL, m->needs_claim ? "RESUME: a guest that was rolled back needs a claim" :
                                                               "RESUME: a claim, but the guest was not rolled back");
-        int r = layer_fd >= 0 ? add_layer(m, layer_fd, e) : 0;
-        if (r >= 0 && frame)
-                r = machine_keep_claim(m, "RESUME", frame, size, e);
-        if (r >= 0 && frame)
-                r = vmgenid_renew(&m->vm.mem, e);
-        if (r >= 0)
-                r = machine_set_time(m, e);
+        int r = prepare_run(m, frame, size, files, e);
         if (r < 0)
                 return r;
 
@@ -145,6 +208,15 @@ int machine_resume(Machine *m, const uint8_t *frame, size_t size, int layer_fd, 
         devices_resume(m->devices);
         run_vcpus(m);
         return 0;
+}
+
+int machine_resume(Machine *m, const uint8_t *frame, size_t size, SnapshotFds *files, ErrorText *e) {
+        assert(m);
+        assert(files);
+
+        int r = resume(m, frame, size, files, e);
+        overlay_fds_done(&files->disk);
+        return r;
 }
 
 /* Save */
@@ -324,7 +396,7 @@ static void pieces_done(Pieces *p) {
 }
 #define _cleanup_pieces_ _cleanup_(pieces_done)
 
-static int prepare(Machine *m, const SnapshotState *s, int overlay_fds[static CONFIG_DISKS_MAX], Pieces *p, ErrorText *e) {
+static int prepare(Machine *m, const SnapshotState *s, OverlayFds *disk, Pieces *p, ErrorText *e) {
         p->n_vcpus = s->config.n_cpus;
         p->vcpus = new0(VcpuState, p->n_vcpus);
         p->times = new0(VcpuTime, p->n_vcpus);
@@ -334,7 +406,7 @@ static int prepare(Machine *m, const SnapshotState *s, int overlay_fds[static CO
 
         int r = parse_vcpus(m, &s->file, p->n_vcpus, p->vcpus, e);
         if (r >= 0)
-                r = devices_prepare(m->devices, &s->file, overlay_fds, &p->devices, e);
+                r = devices_prepare(m->devices, &s->file, disk, &p->devices, e);
         if (r >= 0 && s->agent && !devices_load_has_control(p->devices))
                 r = error_set(e, -EBADMSG, "state file: an agent without a connection");
         for (unsigned i = 0; i < p->n_vcpus && r >= 0; i++)
@@ -364,15 +436,6 @@ static void put_in_place(Machine *m, const SnapshotState *s, Pieces *p) {
         }
         m->needs_claim = true;
         memset(m->saved_id, 0, sizeof(m->saved_id));
-}
-
-static void note_layers(Machine *m, const LayerStack *stack) {
-        static_assert(MACHINE_LAYERS_MAX >= SNAPSHOT_LAYERS_MAX, "a stack fits");
-
-        m->n_layers = stack->n;
-        m->n_layer_runs = layer_stack_runs(stack);
-        for (unsigned i = 0; i < stack->n; i++)
-                memcpy(m->layer_ids[i], stack->layers[i].header.id, SNAPSHOT_ID_BYTES);
 }
 
 static int check_tsc(const Machine *m, const SnapshotState *s, ErrorText *e) {
@@ -438,7 +501,7 @@ static void close_snapshot(BuildConfig *c) {
 }
 
 static int load(Machine *m, ErrorText *e) {
-        int overlay_fds[CONFIG_DISKS_MAX] = { -EBADF, -EBADF };
+        OverlayFds same = OVERLAY_FDS_NONE;
         _cleanup_snapshot_state_ SnapshotState s = {};
         _cleanup_pieces_ Pieces p = {};
 
@@ -460,7 +523,7 @@ static int load(Machine *m, ErrorText *e) {
         if (r >= 0)
                 r = add_cpus(m, &s, e);
         if (r >= 0)
-                r = prepare(m, &s, overlay_fds, &p, e);
+                r = prepare(m, &s, &same, &p, e);
         if (r >= 0)
                 r = load_vcpus(m, p.vcpus, p.n_vcpus, e);
         if (r < 0)
@@ -593,53 +656,29 @@ static int roll_back(Machine *m, const SnapshotState *s, const LayerStack *stack
         return 0;
 }
 
-/* From the order of the writable disks to that of all. None at all: the disks stay as they are. */
-static int sort_overlays(const Machine *m, int fds[static CONFIG_DISKS_MAX], ErrorText *e) {
-        unsigned n_given = 0, n_writable = 0, n = 0;
-        int given[CONFIG_DISKS_MAX];
-
-        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
-                given[i] = fds[i];
-                n_given += fds[i] >= 0;
-                n_writable += m->config.disks[i].present && !m->config.disks[i].read_only;
-        }
-        if (n_given > 0 && n_given != n_writable)
-                return error_set(e, -EINVAL, "ROLLBACK: %u overlays for %u writable disks", n_given, n_writable);
-
-        for (unsigned i = 0; i < CONFIG_DISKS_MAX && n_given > 0; i++)
-                fds[i] = m->config.disks[i].present && !m->config.disks[i].read_only ? given[n++] : -EBADF;
-        return 0;
-}
-
-static int rollback(Machine *m, int state_fd, const int *layer_fds, unsigned n_layers,
-                    int overlay_fds[static CONFIG_DISKS_MAX], ErrorText *e) {
+static int rollback(Machine *m, SnapshotFds *files, ErrorText *e) {
         _cleanup_layer_stack_ LayerStack stack = {};
         _cleanup_snapshot_state_ SnapshotState s = {};
         _cleanup_pieces_ Pieces p = {};
 
         if (m->state != VMM_STATE_PAUSED && m->state != VMM_STATE_TORN)
                 return machine_wrong_state(m, "ROLLBACK", e);
-        if (n_layers > SNAPSHOT_LAYERS_MAX)
-                return error_set(e, -E2BIG, "ROLLBACK: %u layers, %u can be", n_layers, SNAPSHOT_LAYERS_MAX);
 
-        int r = sort_overlays(m, overlay_fds, e);
-        if (r >= 0)
-                r = snapshot_state_read(state_fd, &s, e);
+        int r = snapshot_state_read(files->state_fd, &s, e);
         if (r >= 0)
                 r = check_same_shape(m, &s, e);
         if (r >= 0)
-                r = layer_stack_open(&stack, layer_fds, n_layers, s.file.header.id, &m->vm.mem, e);
+                r = layer_stack_open(&stack, files->layer_fds, files->n_layers, s.file.header.id, &m->vm.mem, e);
         if (r >= 0)
-                r = prepare(m, &s, overlay_fds, &p, e);
+                r = prepare(m, &s, &files->disk, &p, e);
         return r < 0 ? r : roll_back(m, &s, &stack, &p, e);
 }
 
-int machine_rollback(Machine *m, int state_fd, const int *layer_fds, unsigned n_layers,
-                     int overlay_fds[static CONFIG_DISKS_MAX], ErrorText *e) {
+int machine_rollback(Machine *m, SnapshotFds *files, ErrorText *e) {
         assert(m);
+        assert(files);
 
-        int r = rollback(m, state_fd, layer_fds, n_layers, overlay_fds, e);
-        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
-                overlay_fds[i] = safe_close(overlay_fds[i]);
+        int r = rollback(m, files, e);
+        overlay_fds_done(&files->disk);
         return r;
 }
