@@ -13,6 +13,7 @@
 #include "daemon/capture.h"
 #include "daemon/id.h"
 #include "daemon/log.h"
+#include "daemon/sandbox-overlay.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template.h"
 #include "dbus/bus-errors.h"
@@ -27,13 +28,6 @@ static bool console_valid(int fd) {
         return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size == (off_t) sizeof(ConsoleRing);
 }
 
-/* What it writes to, to be named by a snapshot. A file of ours alone: whoever has it open can't be told. */
-static bool overlay_valid(const Sandbox *s, int fd) {
-        struct stat st;
-
-        return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t) st.st_size == s->disk_bytes && st.st_uid == 0;
-}
-
 typedef struct Hello {
         uint32_t state;
         uint8_t id[SNAPSHOT_ID_BYTES];   /* of its uppermost memory layer; all zeros without one */
@@ -46,8 +40,8 @@ static void take_descriptor(Sandbox *s, uint32_t role, int *fd) {
 
         if (role == VMM_FD_CONSOLE && p->console_fd < 0 && console_valid(*fd))
                 p->console_fd = TAKE_FD(*fd);
-        else if (role == VMM_FD_DISK_OVERLAY && p->overlay_fd < 0 && overlay_valid(s, *fd))
-                p->overlay_fd = TAKE_FD(*fd);
+        else if (role == VMM_FD_DISK_OVERLAY && p->overlay_fd < 0 && sandbox_find_overlay(s, *fd) < 0)
+                log_warning("Sandbox %s: the file that its disk writes to has lost its name", s->id);
 }
 
 static void take_record(Sandbox *s, const Tlv *t, Hello *h) {
@@ -89,15 +83,11 @@ static void settle_capture(Sandbox *s, const Hello *h) {
 
         if (n && h->state != VMM_STATE_PAUSED && memcmp(n->uuid, h->id, sizeof(n->uuid)) == 0) {
                 log_info("Sandbox %s: snapshot %s was taken while cubed was restarted", s->id, n->id);
-                sandbox_unname_overlay(s);
                 sandbox_add_layers(s, n);
                 (void) snapshot_sync(n, NULL, NULL);
         } else if (n) {
                 log_info("Sandbox %s: snapshot %s came to nothing, cubed was restarted meanwhile", s->id, n->id);
-                /* The guest writes on to a file of it. */
-                int r = p->overlay_fd >= 0 ? sandbox_name_overlay(s) : 0;
-                if (r >= 0)
-                        r = snapshot_remove(n, NULL, NULL);
+                int r = snapshot_remove(n, NULL, NULL);
                 if (r < 0)
                         log_warning_errno(r, "Snapshot %s can't be removed: %m", p->capture_id);
         }

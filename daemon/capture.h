@@ -28,7 +28,7 @@ typedef void (*CaptureDone)(Sandbox *s, const sd_bus_error *error, Snapshot *sna
 int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void *userdata, Capture **ret, sd_bus_error *error);
 /* The guest goes on, on the snapshot's layers and a new overlay. done gets the same snapshot. */
 void capture_resume(Capture *c, CaptureDone done, void *userdata);
-/* The empty overlay that was made for the guest; the caller's from here. capture_resume() can't be had after it. */
+/* The empty overlay that was made for the guest (daemon/sandbox-overlay.h); the caller's from here. capture_resume() can't be had after it. */
 int capture_take_overlay(Capture *c);
 /* The VMM runs again by other means, or is going to be killed. Our use of the snapshot goes with it. */
 void capture_end(Capture *c);
@@ -39,9 +39,3 @@ Capture *capture_free(Capture *c);
 void sandbox_set_tops(Sandbox *s, Snapshot *disk, Snapshot *memory);
 /* Both, once its VMM has them: it took the snapshot's files as layers on top, or all anew if it was full. */
 void sandbox_add_layers(Sandbox *s, Snapshot *n);
-/* An empty overlay for the sandbox's disk, without a name. */
-int sandbox_new_overlay(const Sandbox *s, int *ret_fd);
-/* A file that loses its last name never gets another one: the overlay has one of the sandbox's own from when a snapshot
- * gave it a name and then was not taken, until the next one is. */
-int sandbox_name_overlay(const Sandbox *s);
-void sandbox_unname_overlay(const Sandbox *s);

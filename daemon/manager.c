@@ -17,6 +17,7 @@
 #include "daemon/job.h"
 #include "daemon/log.h"
 #include "daemon/manager-private.h"
+#include "daemon/sandbox-overlay.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/store-client.h"
 #include "daemon/template.h"
@@ -427,28 +428,6 @@ static int open_clocks(Manager *m) {
         return 0;
 }
 
-/* Disks have no names but for a moment on file systems without O_TMPFILE, and after a snapshot that failed: one that
- * has, and is no sandbox's, was left by a cubed that died in it. */
-static void remove_left_disks(Manager *m) {
-        int fd = openat(m->priv->state_fd, "sandboxes", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
-        DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-        char path[300];
-        struct dirent *e;
-
-        if (!d) {
-                safe_close(fd);
-                return;
-        }
-        while ((e = readdir(d))) {
-                if (streq(e->d_name, ".") || streq(e->d_name, "..") || manager_find_sandbox(m, e->d_name))
-                        continue;
-                (void) snprintf(path, sizeof(path), "sandboxes/%s", e->d_name);
-                log_info("Removing %s/%s, which an earlier cubed left", m->config.state_directory, path);
-                (void) store_client_remove(m->store, path, NULL, NULL);
-        }
-        closedir(d);
-}
-
 int manager_startup(Manager *m) {
         int r = make_directories(m);
         if (r >= 0)
@@ -482,7 +461,7 @@ int manager_startup(Manager *m) {
         if (r < 0)
                 log_warning_errno(r, "Failed to look for the sandboxes of an earlier cubed: %m");
         snapshot_store_clean(m->snapshots);
-        remove_left_disks(m);
+        manager_remove_left_overlays(m);
         r = manager_start_probe(m);
         if (r < 0)
                 log_warning_errno(r, "Failed to start cube-kvm-probe: %m");

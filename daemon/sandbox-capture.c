@@ -18,6 +18,7 @@
 #include "daemon/capture.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-attach.h"
+#include "daemon/sandbox-overlay.h"
 #include "dbus/bus-errors.h"
 
 /* For the VMM: its devices come to rest, it writes a few hundred KiB, it maps a file. A busy host may take its time. */
@@ -35,7 +36,6 @@ struct Capture {
         Snapshot *snapshot;
         Snapshot *flattening;      /* in use by us meanwhile */
         bool published;
-        bool linked;               /* the overlay has its name in the snapshot */
         bool whole_chain;          /* the VMM gets all layers anew: it can't take another one */
         bool may_be_paused;
         int state_fd, memory_fd, overlay_fd;
@@ -105,10 +105,8 @@ static void let_guest_go(const Sandbox *s) {
 
 static void finish_failed(Capture *c) {
         Sandbox *s = c->sandbox;
-        int r;
 
-        if (c->linked && (r = sandbox_name_overlay(s)) < 0)
-                log_warning_errno(r, "Sandbox %s: there can be no snapshot of it any more, failed to keep a name of its disk: %m", s->id);
+        sandbox_drop_new_overlay(s);
         drop_snapshot(c);
         clear_mark(s);
         let_guest_go(s);
@@ -271,9 +269,7 @@ static void finish_captured(Capture *c) {
         sandbox_add_layers(s, n);
         if (c->whole_chain)
                 count_layers(s, n);
-        sandbox_unname_overlay(s);
-        safe_close(s->priv->overlay_fd);
-        s->priv->overlay_fd = TAKE_FD(c->overlay_fd);
+        sandbox_take_overlay(s, TAKE_FD(c->overlay_fd));
         s->priv->capture_id[0] = 0;
         int r = sandbox_save(s);
         if (r < 0)
@@ -345,7 +341,6 @@ static int publish(Capture *c) {
         int r = snapshot_link_file(c->snapshot, SNAPSHOT_FILE_DISK, s->priv->overlay_fd);
         if (r < 0)
                 return r;
-        c->linked = true;
         memcpy(s->priv->capture_id, c->snapshot->id, sizeof(s->priv->capture_id));
         r = sandbox_save(s);
         if (r >= 0)
@@ -622,6 +617,7 @@ int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void 
                 r = capture_start(c);
         if (r < 0) {
                 set_error(s, error, r, "preparing its files", NULL);
+                sandbox_drop_new_overlay(s);
                 audit_snapshot_failed(s->manager->audit, s, strempty(error ? error->message : NULL));
                 capture_destroy(c);
                 return r;

@@ -18,6 +18,7 @@
 #include "daemon/audit.h"
 #include "daemon/id.h"
 #include "daemon/log.h"
+#include "daemon/sandbox-overlay.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template.h"
 #include "dbus/bus-errors.h"
@@ -553,6 +554,7 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
         }
         if (r < 0) {
                 sandbox_remove_files(s->priv->dir);
+                sandbox_remove_overlay(s);
                 return r;
         }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What a sandbox needs before its VMM can start, as far as that takes no waiting: the directory
- * under /run, the control socket, the console's memory, the overlay of its disk, /dev/kvm. */
+ * under /run, the control socket, the console's memory, /dev/kvm; its disk is sandbox-overlay.c's. */
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #include "base/console-ring.h"
 #include "base/fd-util.h"
-#include "daemon/capture.h"
+#include "daemon/sandbox-overlay.h"
 #include "daemon/sandbox-private.h"
 #include "dbus/bus-errors.h"
 
@@ -92,89 +92,6 @@ static int prepare_console(Sandbox *s, sd_bus_error *error) {
         return 0;
 }
 
-static int open_unnamed(const char *dir, const char *id) {
-        int fd = open(dir, O_TMPFILE|O_RDWR|O_CLOEXEC, 0600);
-        if (fd >= 0)
-                return fd;
-        if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
-                return -errno;
-
-        /* A file system without O_TMPFILE. */
-        _cleanup_free_ char *path = NULL;
-        if (asprintf(&path, "%s/%s", dir, id) < 0)
-                return -ENOMEM;
-        fd = open(path, O_RDWR|O_CREAT|O_EXCL|O_CLOEXEC|O_NOFOLLOW, 0600);
-        if (fd < 0)
-                return -errno;
-        (void) unlink(path);
-        return fd;
-}
-
-static int overlay_directory(const Sandbox *s, char **ret) {
-        return asprintf(ret, "%s/sandboxes", s->manager->config.state_directory) < 0 ? -ENOMEM : 0;
-}
-
-int sandbox_new_overlay(const Sandbox *s, int *ret_fd) {
-        _cleanup_close_ int fd = -EBADF;
-        char *dir;
-
-        int r = overlay_directory(s, &dir);
-        if (r < 0)
-                return r;
-        fd = open_unnamed(dir, s->id);
-        free(dir);
-        if (fd < 0)
-                return fd;
-        if (ftruncate(fd, (off_t) s->disk_bytes) < 0)
-                return -errno;
-        *ret_fd = TAKE_FD(fd);
-        return 0;
-}
-
-static int overlay_path(const Sandbox *s, char **ret) {
-        return asprintf(ret, "%s/sandboxes/%s", s->manager->config.state_directory, s->id) < 0 ? -ENOMEM : 0;
-}
-
-int sandbox_name_overlay(const Sandbox *s) {
-        char from[64], *path;
-
-        int r = overlay_path(s, &path);
-        if (r < 0)
-                return r;
-        (void) snprintf(from, sizeof(from), "/proc/self/fd/%d", s->priv->overlay_fd);
-        if (linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 && errno != EEXIST)
-                r = -errno;
-        free(path);
-        return r;
-}
-
-void sandbox_unname_overlay(const Sandbox *s) {
-        char *path;
-
-        if (overlay_path(s, &path) < 0)
-                return;
-        (void) unlink(path);
-        free(path);
-}
-
-static int prepare_overlay(Sandbox *s, sd_bus_error *error) {
-        _cleanup_free_ char *dir = NULL;
-        int r = overlay_directory(s, &dir);
-
-        if (r < 0) {
-                dir = NULL;
-                return r;
-        }
-        if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-                return fail(error, -errno, "directory", dir);
-        r = sandbox_new_overlay(s, &s->priv->overlay_fd);
-        if (r == -EFBIG)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                         "The file system of %s has no files as large as this disk; ask for a "
-                                         "smaller one or move StateDirectory=", dir);
-        return r < 0 ? fail(error, r, "the disk in", dir) : 0;
-}
-
 static int prepare_kvm(Sandbox *s, sd_bus_error *error) {
         int fd = open("/dev/kvm", O_RDWR|O_CLOEXEC|O_NOCTTY);
 
@@ -193,19 +110,21 @@ int sandbox_prepare(Sandbox *s, sd_bus_error *error) {
         /* In this order: what fails first has nothing to undo. */
         int r = prepare_kvm(s, error);
         if (r >= 0)
-                r = prepare_overlay(s, error);
-        if (r >= 0)
                 r = prepare_console(s, error);
         if (r < 0)
                 return r;
 
-        r = prepare_directory(s, error);
+        r = sandbox_prepare_overlay(s, error);
+        if (r >= 0)
+                r = prepare_directory(s, error);
         if (r >= 0)
                 r = prepare_socket(s, error);
         if (r >= 0)
                 r = prepare_exit_file(s, error);
-        if (r < 0)
+        if (r < 0) {
                 sandbox_remove_files(s->priv->dir);
+                sandbox_remove_overlay(s);
+        }
         if (r < 0 && !sd_bus_error_is_set(error))
                 return sd_bus_error_set_errno(error, r);
         return r;

@@ -55,8 +55,9 @@ def test_in_the_middle(clean_again, again):
         with in_the_middle(sandbox_id) as job:
             again()
             assert job.exception()
-        works(sandbox_id)
+        goes_on(sandbox_id)
         assert snapshot_dirs() == before
+        works(sandbox_id)
     wait_for("works in progress to be gone", lambda: not glob.glob(f"{SNAPSHOTS}/.*"))
 
 
