@@ -178,6 +178,8 @@ int bus_method_rollback(sd_bus_message *m, void *userdata, sd_bus_error *error) 
         r = sd_bus_message_read(m, "s", &id);
         if (r >= 0)
                 r = bus_options_read(m, NULL, 0, error);
+        if (r >= 0)
+                r = sandbox_check_running(s, error);
         if (r < 0)
                 return r;
 

@@ -65,7 +65,7 @@ def test_snapshot_is_an_object(host, guest):
     second = snapshot(host, guest)
     p = properties(host, f'{ROOT}/snapshot/{second}', 'Snapshot')
     assert p['Parent'] == i and p['Name'] == ''
-    assert properties(host, sandbox(guest), 'Sandbox')['Snapshot'] == second
+    assert properties(host, sandbox(guest), 'Sandbox')['BaseSnapshot'] == second
     objects = host.busctl('call', NAME, ROOT, 'org.freedesktop.DBus.ObjectManager', 'GetManagedObjects').stdout
     assert path in objects and f'{ROOT}/snapshot/{second}' in objects
 
@@ -79,7 +79,7 @@ def test_create_from_a_snapshot(host, guest):
     i = snapshot(host, guest)
     new, path = data(host, *MANAGER, 'CreateSandbox', 'sa{sv}', f'snapshot:{i}', '0')
     p = properties(host, path, 'Sandbox')
-    assert new != guest and p['Start'] == 'restored' and p['Snapshot'] == i and p['Template'] == 'tpythonpython'
+    assert new != guest and p['Start'] == 'restored' and p['BaseSnapshot'] == i and p['Template'] == 'tpythonpython'
     assert properties(host, sandbox(guest), 'Sandbox')['Start'] == 'booted'
     host.ctl('kill', guest)
     data(host, *MANAGER, 'CreateSandbox', 'sa{sv}', f'snapshot:{i}', '0')
@@ -104,12 +104,13 @@ def test_pause_and_resume(host, guest):
     data(host, sandbox(guest), 'Sandbox', 'Pause', 'a{sv}', '0')
     p = properties(host, sandbox(guest), 'Sandbox')
     (held,) = listed(host)
-    assert p['State'] == 'paused' and p['Snapshot'] == held and listed(host)[held][2] == 'pause'
+    assert p['State'] == 'paused' and p['BaseSnapshot'] == held and listed(host)[held][2] == 'pause'
     assert 'resume it first' in error(host, sandbox(guest), 'Sandbox', 'Exec', 'asa{sv}', '1', 'true', '0')
+    assert 'resume it first' in error(host, sandbox(guest), 'Sandbox', 'Rollback', 'sa{sv}', held, '0')
     assert 'goes with it' in error(host, *MANAGER, 'RemoveSnapshot', 's', held)
     data(host, sandbox(guest), 'Sandbox', 'Resume', 'a{sv}', '0')
     p = properties(host, sandbox(guest), 'Sandbox')
-    assert p['State'] == 'running' and p['Start'] == 'restored' and p['Snapshot'] == '' and listed(host) == {}
+    assert p['State'] == 'running' and p['Start'] == 'restored' and p['BaseSnapshot'] == '' and listed(host) == {}
 
 
 def test_pause_without_memory_boots(host, guest):
@@ -132,7 +133,7 @@ def test_fork_says_what_became_of_each(host, guest):
         assert p['State'] == 'running' and p['Start'] == 'restored' and p['Labels'] == {'a': 'b'}
         assert p['TimeoutUSec'] == 60000000
     # what they stand on is nobody's to see
-    assert listed(host) == {} and p['Snapshot'] == ''
+    assert listed(host) == {} and p['BaseSnapshot'] == ''
 
 
 def test_forks_of_a_users_sandbox_are_his(polkit):
@@ -151,7 +152,7 @@ def test_forks_of_a_users_sandbox_are_his(polkit):
 def test_rollback(host, guest):
     first, second = snapshot(host, guest), snapshot(host, guest)
     data(host, sandbox(guest), 'Sandbox', 'Rollback', 'sa{sv}', first, '0')
-    assert properties(host, sandbox(guest), 'Sandbox')['Snapshot'] == first
+    assert properties(host, sandbox(guest), 'Sandbox')['BaseSnapshot'] == first
     # another one's is not for it
     other = host.create()
     assert f'{other} has no snapshot' in error(host, sandbox(other), 'Sandbox', 'Rollback', 'sa{sv}', second, '0')
