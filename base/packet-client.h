@@ -20,7 +20,7 @@
 
 #define PACKET_FLAG_REPLY 1U
 #define PACKET_SIZE_MAX (336U * 1024U)
-#define PACKET_FDS_LIMIT 16U
+#define PACKET_FDS_LIMIT 32U
 
 typedef struct PacketHeader {
         uint32_t magic;

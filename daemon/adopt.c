@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "daemon/adopt.h"
 #include "daemon/audit.h"
+#include "daemon/capture.h"
 #include "daemon/id.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
@@ -26,48 +27,121 @@ static bool console_valid(int fd) {
         return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size == (off_t) sizeof(ConsoleRing);
 }
 
-static void take_console(Sandbox *s, const PacketBody *body) {
-        TlvReader reader = TLV_READER_INIT(body->data, body->size);
-        size_t i = 0;
-        Tlv t;
+/* What it writes to, to be named by a snapshot. A file of ours alone: whoever has it open can't be told. */
+static bool overlay_valid(const Sandbox *s, int fd) {
+        struct stat st;
 
-        while (tlv_next(&reader, &t) > 0) {
-                uint32_t role;
-                if (t.tag != VMM_TAG_FD || i >= body->n_fds)
-                        continue;
-                if (tlv_get_u32(&t, &role) >= 0 && role == VMM_FD_CONSOLE && s->priv->console_fd < 0 &&
-                    console_valid(body->fds[i]))
-                        s->priv->console_fd = TAKE_FD(body->fds[i]);
-                i++;
+        return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t) st.st_size == s->disk_bytes && st.st_uid == 0;
+}
+
+typedef struct Hello {
+        uint32_t state;
+        uint8_t id[SNAPSHOT_ID_BYTES];   /* of its uppermost memory layer; all zeros without one */
+        const uint8_t *ready;            /* body of the frame with which the agent introduced itself */
+        size_t ready_size;
+} Hello;
+
+static void take_descriptor(Sandbox *s, uint32_t role, int *fd) {
+        struct SandboxPrivate *p = s->priv;
+
+        if (role == VMM_FD_CONSOLE && p->console_fd < 0 && console_valid(*fd))
+                p->console_fd = TAKE_FD(*fd);
+        else if (role == VMM_FD_DISK_OVERLAY && p->overlay_fd < 0 && overlay_valid(s, *fd))
+                p->overlay_fd = TAKE_FD(*fd);
+}
+
+static void take_record(Sandbox *s, const Tlv *t, Hello *h) {
+        const uint8_t *frame;
+        FrameHeader f;
+
+        if (t->tag == VMM_TAG_STATE)
+                (void) tlv_get_u32(t, &h->state);
+        else if (t->tag == VMM_TAG_ID)
+                (void) tlv_get_struct(t, h->id, sizeof(h->id));
+        else if (t->tag == VMM_TAG_FRAME && frame_split(t->data, t->len, &f, &frame) >= 0 && f.type == AGENT_READY) {
+                h->ready = frame;
+                h->ready_size = f.len;
         }
 }
 
-static void on_hello(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
+static void parse_hello(Sandbox *s, const PacketBody *body, Hello *ret) {
         TlvReader reader = TLV_READER_INIT(body->data, body->size);
-        Sandbox *s = userdata;
-        uint32_t state = _VMM_STATE_MAX;
+        uint32_t role;
+        size_t i = 0;
         Tlv t;
+
+        *ret = (Hello) { .state = _VMM_STATE_MAX };
+        while (tlv_next(&reader, &t) > 0)
+                if (t.tag != VMM_TAG_FD)
+                        take_record(s, &t, ret);
+                else if (i < body->n_fds) {
+                        if (tlv_get_u32(&t, &role) >= 0)
+                                take_descriptor(s, role, &body->fds[i]);
+                        i++;
+                }
+}
+
+/* Whether the guest went on with what was being saved tells its VMM: the snapshot is its uppermost layer, or it is not
+ * wanted any more, for then the guest writes on to its files. */
+static void settle_capture(Sandbox *s, const Hello *h) {
+        struct SandboxPrivate *p = s->priv;
+        Snapshot *n = snapshot_store_find(s->manager->snapshots, p->capture_id);
+
+        if (n && h->state != VMM_STATE_PAUSED && memcmp(n->uuid, h->id, sizeof(n->uuid)) == 0) {
+                log_info("Sandbox %s: snapshot %s was taken while cubed was restarted", s->id, n->id);
+                sandbox_add_layers(s, n);
+                (void) snapshot_sync(n, NULL, NULL);
+        } else if (n) {
+                log_info("Sandbox %s: snapshot %s came to nothing, cubed was restarted meanwhile", s->id, n->id);
+                int r = snapshot_remove(n, NULL, NULL);
+                if (r < 0)
+                        log_warning_errno(r, "Snapshot %s can't be removed: %m", p->capture_id);
+        }
+        p->capture_id[0] = 0;
+        (void) sandbox_save(s);
+}
+
+static void on_resumed(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
+        Sandbox *s = userdata;
+
+        if (error >= 0 || error == -ECONNRESET || s->priv->exited)
+                return;
+        log_warning("Sandbox %s was paused when cubed ended and can't be made to run again, ending it: %s", s->id, message);
+        sandbox_end(s, VMM_EXIT_LOST);
+}
+
+static void on_hello(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
+        Sandbox *s = userdata;
+        Hello h;
 
         if (error == -ECONNRESET || s->priv->exited)
                 return; /* it ended: its exit tells why */
-        while (tlv_next(&reader, &t) > 0)
-                if (t.tag == VMM_TAG_STATE)
-                        (void) tlv_get_u32(&t, &state);
-        if (error < 0 || (state != VMM_STATE_RUNNING && state != VMM_STATE_STOPPING)) {
+        parse_hello(s, body, &h);
+        if (error < 0 || (h.state != VMM_STATE_RUNNING && h.state != VMM_STATE_STOPPING && h.state != VMM_STATE_PAUSED)) {
                 log_warning("Sandbox %s: its VMM can't be taken over, ending it: %s", s->id,
-                            error < 0 ? message : "it is in the wrong state");
+                            error < 0 ? message : h.state == VMM_STATE_TORN ? "its memory is torn: a rollback failed" :
+                                                                              "it is in the wrong state");
                 sandbox_end(s, VMM_EXIT_LOST);
                 return;
         }
-        take_console(s, body);
-        if (state == VMM_STATE_STOPPING)
+        if (!s->kernel_release && h.ready)
+                sandbox_agent_ready(s, h.ready, h.ready_size);
+        if (*s->priv->capture_id)
+                settle_capture(s, &h);
+        if (h.state == VMM_STATE_STOPPING)
                 sandbox_set_state(s, SANDBOX_STOPPING);
+        if (h.state != VMM_STATE_PAUSED)
+                return;
+        int r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_resumed, s);
+        if (r < 0)
+                on_resumed(c, r, strerror(-r), NULL, s);
 }
 
 static int connect_vmm(Sandbox *s) {
         int r = sandbox_connect(s);
-
-        return r < 0 ? r : vmm_client_call(s->priv->vmm, VMM_OP_HELLO, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_hello, s);
+        if (r < 0)
+                return r;
+        return vmm_client_call(s->priv->vmm, VMM_OP_HELLO, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_hello, s);
 }
 
 /* The pidfd of the VMM that state.json names, if that process is still the same. */

@@ -294,7 +294,10 @@ void audit_started(Audit *a, const Sandbox *s) {
                 return;
         begin_sandbox(&b, AUDIT_ID_STARTED, "start", LOG_INFO, s);
         add_text(&b, "CUBE_KERNEL", s->kernel_release);
-        add(&b, "MESSAGE", "Sandbox %s runs", s->id);
+        add(&b, "CUBE_START", "%s", s->restored ? "restored" : "booted");
+        if (s->disk_top)
+                add(&b, "CUBE_SNAPSHOT", "%s", s->disk_top->id);
+        add(&b, "MESSAGE", "Sandbox %s runs%s", s->id, s->restored ? ", restored" : "");
         audit_submit(a, &b);
 }
 
@@ -378,6 +381,32 @@ static void add_arguments(Builder *b, char **argv) {
                         add_text(b, "CUBE_ARGUMENT", argv[i]);
                 mask_next = !mask_next && !sign && argv[i][0] == '-' && secret;
         }
+}
+
+void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec) {
+        Builder b;
+
+        if (!a)
+                return;
+        begin_sandbox(&b, AUDIT_ID_SNAPSHOT, "snapshot", LOG_INFO, s);
+        add(&b, "CUBE_SNAPSHOT", "%s", n->id);
+        add(&b, "CUBE_SNAPSHOT_KIND", "%s", snapshot_kind_to_string(n->kind));
+        add_text(&b, "CUBE_SNAPSHOT_NAME", n->name);
+        add(&b, "CUBE_PAUSE_USEC", "%llu", (unsigned long long) pause_usec);
+        add(&b, "MESSAGE", "Snapshot %s of sandbox %s", n->id, s->id);
+        audit_submit(a, &b);
+}
+
+void audit_snapshot_failed(Audit *a, const Sandbox *s, const char *why) {
+        Builder b;
+
+        if (!a)
+                return;
+        _cleanup_free_ char *text = escape_text(why, strlen(why), AUDIT_VALUE_MAX);
+        begin_sandbox(&b, AUDIT_ID_SNAPSHOT_FAILED, "snapshot-failed", LOG_WARNING, s);
+        add_text(&b, "CUBE_REASON", why);
+        add(&b, "MESSAGE", "%s", strempty(text));
+        audit_submit(a, &b);
 }
 
 void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid) {

@@ -8,7 +8,7 @@
  * there is room. Values from guests and clients are escaped. Environment, file contents and, but
  * for AuditArguments=yes, arguments never get in here.
  *
- * Who writes what: daemon/ writes created, started, exited, device error, adopted and the
+ * Who writes what: daemon/ writes created, started, exited, device error, adopted, snapshots and the
  * templates' events; the bus front, which alone knows the actor, writes exec, stop and denied. */
 
 #include <systemd/sd-event.h>
@@ -31,6 +31,9 @@
 #define AUDIT_ID_LOST "9287f95a5ef340e7be78b1066bb5f1a5"
 #define AUDIT_ID_FAILED "f53131af51794eb99bc6d039a557a5ea"
 
+#define AUDIT_ID_SNAPSHOT "565f8015bac64af0b8552ffd34f46e83"
+#define AUDIT_ID_SNAPSHOT_FAILED "2f5837f9e01445158163134bb1b000c1"
+
 #define AUDIT_UID_NONE ((uid_t) -1)
 
 typedef struct Audit Audit;
@@ -49,6 +52,9 @@ void audit_failed(Audit *a, const Sandbox *s, const char *why);
 void audit_exited(Audit *a, const Sandbox *s);
 void audit_device(Audit *a, const Sandbox *s, const char *device, const char *message);
 void audit_adopted(Audit *a, const Sandbox *s);
+/* pause_usec: for how long the guest stood still. */
+void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec);
+void audit_snapshot_failed(Audit *a, const Sandbox *s, const char *why);
 void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid);
 /* how: "stop" or "kill" */
 void audit_stop(Audit *a, const Sandbox *s, uid_t actor, const char *how);

@@ -84,6 +84,8 @@ Manager *manager_free(Manager *m) {
                 return NULL;
 
         m->hooks = NULL;
+        if (m->snapshots)
+                m->snapshots->stopping = true;
         manager_end_builds(m);
         free_sandboxes(m);
         while (m->n_jobs > 0)
@@ -91,6 +93,7 @@ Manager *manager_free(Manager *m) {
         free(m->jobs);
         net_client_free(m->net);
         store_client_free(m->store);
+        snapshot_store_free(m->snapshots);
         template_store_free(m->templates);
         if (m->priv)
                 private_free(m->priv);
@@ -357,6 +360,58 @@ static int load_templates(Manager *m) {
         return 0;
 }
 
+static void on_snapshot_added(Snapshot *n, void *userdata) {
+        Manager *m = userdata;
+
+        if (m->hooks && m->hooks->snapshot_added)
+                m->hooks->snapshot_added(m, n);
+}
+
+static void on_snapshot_changed(Snapshot *n, void *userdata) {
+        Manager *m = userdata;
+
+        if (m->hooks && m->hooks->snapshot_changed)
+                m->hooks->snapshot_changed(m, n);
+}
+
+static void on_snapshot_removed(Snapshot *n, void *userdata) {
+        Manager *m = userdata;
+
+        if (m->hooks && m->hooks->snapshot_removed)
+                m->hooks->snapshot_removed(m, n);
+}
+
+static bool is_owned(const Snapshot *n, void *userdata) {
+        Manager *m = userdata;
+
+        if (n->kind == SNAPSHOT_CHECKPOINT)
+                return n->sandbox_id && manager_find_sandbox(m, n->sandbox_id);
+        for (size_t i = 0; i < m->templates->n_templates; i++)
+                if (streq(m->templates->templates[i]->id, n->template_id))
+                        return true;
+        return false;
+}
+
+static int load_snapshots(Manager *m) {
+        _cleanup_free_ char *path = NULL;
+
+        if (asprintf(&path, "%s/snapshots", m->config.state_directory) < 0) {
+                path = NULL;
+                return log_oom();
+        }
+        int r = snapshot_store_load(&m->snapshots, path, m->store);
+        if (r < 0)
+                return log_error_errno(r, "Failed to load snapshots from %s: %m", path);
+        for (size_t i = 0; i < m->snapshots->n_warnings; i++)
+                log_warning("%s", m->snapshots->warnings[i]);
+        m->snapshots->added = on_snapshot_added;
+        m->snapshots->changed = on_snapshot_changed;
+        m->snapshots->removed = on_snapshot_removed;
+        m->snapshots->owned = is_owned;
+        m->snapshots->userdata = m;
+        return 0;
+}
+
 /* The loop makes a timer per clock when that is first used: now, so that the number of descriptors
  * of a cubed at rest is always the same. */
 static int open_clocks(Manager *m) {
@@ -416,6 +471,8 @@ int manager_startup(Manager *m) {
         r = start_helpers(m);
         if (r >= 0)
                 r = load_templates(m);
+        if (r >= 0)
+                r = load_snapshots(m);
         if (r < 0)
                 return r;
         r = manager_load_jobs(m);
@@ -424,6 +481,7 @@ int manager_startup(Manager *m) {
         r = manager_adopt_sandboxes(m);
         if (r < 0)
                 log_warning_errno(r, "Failed to look for the sandboxes of an earlier cubed: %m");
+        snapshot_store_clean(m->snapshots);
         remove_left_disks(m);
         r = manager_start_probe(m);
         if (r < 0)

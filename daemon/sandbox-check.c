@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/parse.h"
+#include "daemon/capture.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template.h"
 #include "dbus/bus-errors.h"
@@ -59,37 +60,64 @@ int sandbox_check_memory(const Manager *m, const Template *t, uint64_t *mem_byte
         return 0;
 }
 
-static int apply_memory(Sandbox *s, uint64_t mem, const Template *t, sd_bus_error *error) {
+/* What a create that does not say gets: as the sandbox was whose snapshot it is, else as the template says. A template's
+ * own snapshot is of a guest that may have been built with less. */
+typedef struct Defaults {
+        uint64_t mem_bytes, disk_bytes, cpu_quota_usec;
+        uint32_t cpus;
+} Defaults;
+
+static Defaults get_defaults(const Template *t, const Snapshot *n) {
+        if (!n || n->kind == SNAPSHOT_TEMPLATE)
+                return (Defaults) { .mem_bytes = t->mem_bytes, .disk_bytes = MAX(t->disk_bytes, n ? n->disk_bytes : 0), .cpus = t->cpus };
+        return (Defaults) { n->mem_bytes, n->disk_bytes, n->cpu_quota_usec, n->cpus };
+}
+
+/* Its shape is that of the guest that was saved; what is beyond has to be plugged, what is beneath does not come back. */
+static bool can_restore(const Snapshot *n, uint64_t mem_bytes, uint32_t cpus) {
+        if (!n->has_memory || cpus < n->cpus)
+                return false;
+        return mem_bytes == n->mem_bytes ||
+                (mem_bytes >= n->boot_mem_bytes && mem_bytes - n->boot_mem_bytes <= n->plug_bytes);
+}
+
+static int apply_memory(Sandbox *s, uint64_t mem, const Template *t, const Snapshot *n, sd_bus_error *error) {
         const Config *c = &s->manager->config;
 
-        if (mem == 0)
-                mem = t->mem_bytes;
         int r = sandbox_check_memory(s->manager, t, &mem, error);
         if (r < 0)
                 return r;
 
         s->mem_bytes = s->boot_mem_bytes = mem;
         s->plug_bytes = ALIGN_DOWN(MIN(c->grow_mem_bytes, TEMPLATE_MEMORY_MAX - mem), (uint64_t) PLUG_STEP);
+        s->restored = n && can_restore(n, mem, s->cpus);
+        if (s->restored) {
+                s->boot_mem_bytes = n->boot_mem_bytes;
+                s->plug_bytes = n->plug_bytes;
+                s->priv->restored_mem_bytes = n->mem_bytes;
+        }
         return 0;
 }
 
-static int apply_cpus(Sandbox *s, const SandboxSpec *spec, const Template *t, sd_bus_error *error) {
-        s->cpus = spec->cpus > 0 ? spec->cpus : t->cpus;
+static int apply_cpus(Sandbox *s, const SandboxSpec *spec, const Defaults *d, sd_bus_error *error) {
+        s->cpus = spec->cpus > 0 ? spec->cpus : d->cpus;
         if (s->cpus > TEMPLATE_CPUS_MAX)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "%u CPUs are too many: a sandbox has 1 to %u",
                                          s->cpus, TEMPLATE_CPUS_MAX);
 
-        s->cpu_quota_usec = spec->cpu_quota_usec > 0 ? spec->cpu_quota_usec : s->cpus * USEC_PER_SEC;
+        s->cpu_quota_usec = spec->cpu_quota_usec;
+        if (s->cpu_quota_usec == 0 && s->cpus == d->cpus)
+                s->cpu_quota_usec = d->cpu_quota_usec;
+        if (s->cpu_quota_usec == 0)
+                s->cpu_quota_usec = s->cpus * USEC_PER_SEC;
         if (s->cpu_quota_usec < USEC_PER_SEC / 100 || s->cpu_quota_usec > 1024 * USEC_PER_SEC)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "A CPU quota lies between 1%% and 102400%%");
         return 0;
 }
 
-static int apply_disk(Sandbox *s, uint64_t disk, const Template *t, sd_bus_error *error) {
+static int apply_disk(Sandbox *s, uint64_t disk, const Template *t, const Snapshot *n, sd_bus_error *error) {
         char a[FORMAT_SIZE_MAX], b[FORMAT_SIZE_MAX];
 
-        if (disk == 0)
-                disk = t->disk_bytes;
         if (disk > TEMPLATE_DISK_MAX)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "A disk of %s is more than can be (%s)",
                                          format_size(a, disk), format_size(b, TEMPLATE_DISK_MAX));
@@ -98,6 +126,11 @@ static int apply_disk(Sandbox *s, uint64_t disk, const Template *t, sd_bus_error
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
                                          "A disk of %s is smaller than that of template %s (%s)", format_size(a, disk),
                                          t->name, format_size(b, t->file_bytes[TEMPLATE_FILE_DISK]));
+        if (n && disk < n->disk_bytes)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "A disk of %s is smaller than that of %s %s (%s)", format_size(a, disk),
+                                         n->kind == SNAPSHOT_TEMPLATE ? "template" : "snapshot",
+                                         n->kind == SNAPSHOT_TEMPLATE ? t->name : n->id, format_size(b, n->disk_bytes));
         s->disk_bytes = disk;
         return 0;
 }
@@ -150,22 +183,41 @@ static int apply_strings(Sandbox *s, const SandboxSpec *spec) {
         return r;
 }
 
+/* Those of one chain: what disk and memory stand on is of the same instant. */
+static void apply_layers(Sandbox *s, Snapshot *n) {
+        Snapshot *chain[VMM_DISK_LAYERS_MAX];
+
+        if (!n)
+                return;
+        sandbox_set_tops(s, n, s->restored ? n : NULL);
+        s->priv->n_disk_layers = (unsigned) MAX(snapshot_disk_chain(n, chain, VMM_DISK_LAYERS_MAX), 0);
+        if (s->restored)
+                s->priv->n_memory_layers = (unsigned) MAX(snapshot_memory_chain(n, chain, SNAPSHOT_LAYERS_MAX), 0);
+}
+
 int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error) {
         const Template *t = spec->template;
+        Snapshot *n = spec->snapshot;
 
         if (!t)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "A sandbox needs a template");
+        if (n && (!n->template_id || !streq(n->template_id, t->id)))
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Snapshot %s does not stand on template %s", n->id, t->id);
+        if (!n && s->manager->snapshots)
+                n = snapshot_store_find_template(s->manager->snapshots, t->id);
 
+        Defaults d = get_defaults(t, n);
         int r = check_quota(s, spec->owner_uid, error);
         if (r >= 0)
-                r = apply_memory(s, spec->mem_bytes, t, error);
+                r = apply_cpus(s, spec, &d, error);
         if (r >= 0)
-                r = apply_cpus(s, spec, t, error);
+                r = apply_memory(s, spec->mem_bytes > 0 ? spec->mem_bytes : d.mem_bytes, t, n, error);
         if (r >= 0)
-                r = apply_disk(s, spec->disk_bytes, t, error);
+                r = apply_disk(s, spec->disk_bytes > 0 ? spec->disk_bytes : d.disk_bytes, t, n, error);
         if (r < 0)
                 return r;
 
+        apply_layers(s, n);
         s->owner_uid = spec->owner_uid;
         s->timeout_usec = spec->timeout_usec > 0 ? spec->timeout_usec : s->manager->config.default_timeout_usec;
         r = apply_strings(s, spec);

@@ -41,6 +41,7 @@ static const char *const step_text[_STEP_MAX_SANDBOX] = {
         [STEP_CONNECT] = "waiting for its VMM to answer",
         [STEP_BUILD] = "waiting for its VMM to build the machine",
         [STEP_CLAIM] = "booting",
+        [STEP_MEMORY] = "waiting for its guest to take its memory",
         [STEP_RUNNING] = "running",
 };
 
@@ -114,6 +115,28 @@ static void sandbox_runs(Sandbox *s) {
                 done(s, NULL, p->create_userdata);
 }
 
+static void on_memory(Sandbox *s, const sd_bus_error *error, void *userdata) {
+        if (!sandbox_creating(s))
+                return;
+        if (error)
+                sandbox_fail(s, error);
+        else
+                sandbox_runs(s);
+}
+
+/* As the snapshot has it, it may be more or less than was asked for. */
+static void fit_memory(Sandbox *s) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+
+        if (!s->restored || s->mem_bytes == s->priv->restored_mem_bytes) {
+                sandbox_runs(s);
+                return;
+        }
+        s->priv->step = STEP_MEMORY;
+        if (sandbox_adapt_memory(s, s->priv->restored_mem_bytes, on_memory, NULL, &e) < 0)
+                sandbox_fail(s, &e);
+}
+
 static void on_claimed(VmmClient *c, int error, const char *message, const uint8_t *body, size_t size, bool more,
                        void *userdata) {
         Sandbox *s = userdata;
@@ -126,7 +149,7 @@ static void on_claimed(VmmClient *c, int error, const char *message, const uint8
                 sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "The guest of sandbox %s did not take the claim: %s", s->id, message);
                 return;
         }
-        sandbox_runs(s);
+        fit_memory(s);
 }
 
 static int claim_body(const Sandbox *s, TlvWriter *w) {
@@ -158,16 +181,38 @@ static void sandbox_claim(Sandbox *s) {
 
 /* Prepare, backwards: each function below starts what is above it. */
 
+/* The agent of a restored guest introduced itself long ago. */
+static void on_hello_loaded(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
+        TlvReader reader = TLV_READER_INIT(body->data, body->size);
+        const uint8_t *frame;
+        FrameHeader h;
+        Tlv t;
+
+        while (error >= 0 && tlv_next(&reader, &t) > 0)
+                if (t.tag == VMM_TAG_FRAME && frame_split(t.data, t.len, &h, &frame) >= 0 && h.type == AGENT_READY)
+                        sandbox_agent_ready(userdata, frame, h.len);
+}
+
 static void on_built(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
         Sandbox *s = userdata;
 
         if (error == -ECONNRESET || !sandbox_creating(s))
                 return;
+        if (error < 0 && s->restored) {
+                sandbox_failf(s, error == -ENOMEM ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_HOST_UNSUPPORTED,
+                              "Sandbox %s can't be restored from %s %s: %s", s->id,
+                              s->memory_top->kind == SNAPSHOT_TEMPLATE ? "the memory of template" : "snapshot",
+                              s->memory_top->kind == SNAPSHOT_TEMPLATE ? s->template_name : s->memory_top->id, message);
+                return;
+        }
         if (error < 0) {
                 sandbox_failf(s, error == -ENOMEM ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_HOST_UNSUPPORTED,
                               "The VMM of sandbox %s could not build the machine: %s", s->id, message);
                 return;
         }
+        /* Its answer is there before that of the guest. */
+        if (s->restored)
+                (void) vmm_client_call(c, VMM_OP_HELLO, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_hello_loaded, s);
         sandbox_claim(s);
 }
 
@@ -194,18 +239,15 @@ static void on_hello(VmmClient *c, int error, const char *message, const PacketB
                 return;
         }
         s->priv->step = STEP_BUILD;
-        if (sandbox_send_build(s, on_built, &e) < 0)
+        int r = s->restored ? sandbox_send_load(s, on_built, &e) : sandbox_send_build(s, on_built, &e);
+        if (r < 0)
                 sandbox_fail(s, &e);
 }
 
-static void on_agent_event(VmmClient *c, AgentFrameType type, const uint8_t *body, size_t size, void *userdata) {
+void sandbox_agent_ready(Sandbox *s, const uint8_t *body, size_t size) {
         TlvReader reader = TLV_READER_INIT(body, size);
-        Sandbox *s = userdata;
         Tlv t;
 
-        /* Once: what is told by it does not change, and each would be a signal on the bus. */
-        if (type != AGENT_READY || s->priv->agent_ready || s->priv->was_running)
-                return;
         s->priv->agent_ready = true;
         while (tlv_next(&reader, &t) > 0)
                 if (t.tag == AGENT_TAG_KERNEL_RELEASE) {
@@ -213,6 +255,14 @@ static void on_agent_event(VmmClient *c, AgentFrameType type, const uint8_t *bod
                         s->kernel_release = escape_text(t.data, t.len, 64);
                         sandbox_changed(s, "KernelRelease");
                 }
+}
+
+static void on_agent_event(VmmClient *c, AgentFrameType type, const uint8_t *body, size_t size, void *userdata) {
+        Sandbox *s = userdata;
+
+        /* Once: what is told by it does not change, and each would be a signal on the bus. */
+        if (type == AGENT_READY && !s->priv->agent_ready && !s->priv->was_running)
+                sandbox_agent_ready(s, body, size);
 }
 
 static void on_agent_lost(VmmClient *c, void *userdata) {

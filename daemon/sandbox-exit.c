@@ -217,24 +217,19 @@ static void explain_failed_boot(Sandbox *s) {
 
         if (text)
                 (void) sd_bus_error_setf(&s->priv->error, BUS_ERROR_GUEST_FAILED,
-                                         "The guest of sandbox %s %s while it booted (%s). Its console's last lines:\n%s", s->id,
-                                         text, vmm_exit_reason_to_string(s->exit_reason), isempty(tail) ? "  (nothing was printed)" : tail);
+                                         "The guest of sandbox %s %s while it %s (%s). Its console's last lines:\n%s", s->id,
+                                         text, s->restored ? "was restored" : "booted", vmm_exit_reason_to_string(s->exit_reason), isempty(tail) ? "  (nothing was printed)" : tail);
         else
                 (void) sd_bus_error_setf(&s->priv->error, BUS_ERROR_GUEST_FAILED,
-                                         "The VMM of sandbox %s ended while its guest booted: %s, status %u; see journalctl -u %s",
-                                         s->id, vmm_exit_reason_to_string(s->exit_reason), s->exit_status, s->scope_name);
+                                         "The VMM of sandbox %s ended while its guest %s: %s, status %u; see journalctl -u %s",
+                                         s->id, s->restored ? "was restored" : "booted", vmm_exit_reason_to_string(s->exit_reason), s->exit_status, s->scope_name);
 }
 
-static void tell_limits_waiter(Sandbox *s) {
+static void drop_turns(Sandbox *s) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
-        SandboxDone done = s->priv->limits_done;
 
-        s->priv->limits_done = NULL;
-        s->priv->limits_timer = sd_event_source_disable_unref(s->priv->limits_timer);
-        if (!done)
-                return;
         (void) sandbox_set_error(s, &e, -ECONNRESET, "");
-        done(s, &e, s->priv->limits_userdata);
+        sandbox_drop_turns(s, &e);
 }
 
 static void tell_waiters(Sandbox *s) {
@@ -262,7 +257,7 @@ static int on_finish(sd_event_source *source, void *userdata) {
 
         /* Requests under way get their answer here, with the reason known. */
         vmm_client_free(TAKE_PTR(p->vmm));
-        tell_limits_waiter(s);
+        drop_turns(s);
 
         if (!p->was_running)
                 audit_failed(m->audit, s, strempty(p->error.message));

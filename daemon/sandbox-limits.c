@@ -17,6 +17,8 @@
 /* How long a guest may take altogether, and without getting any further. */
 #define GUEST_TIMEOUT_USEC (300 * USEC_PER_SEC)
 #define GUEST_STALL_USEC (60 * USEC_PER_SEC)
+/* A guest that is quick shall not wait for us, one that is not is not bothered too often. */
+#define GUEST_POLL_FIRST_USEC (5 * USEC_PER_MSEC)
 #define GUEST_POLL_USEC (100 * USEC_PER_MSEC)
 #define CALL_TIMEOUT_USEC (5 * USEC_PER_SEC)
 
@@ -36,6 +38,18 @@ static MemoryPlan make_plan(const Sandbox *s, MemoryPlan is, uint64_t mem) {
 }
 
 static void finish(Sandbox *s, const sd_bus_error *error) {
+        struct SandboxPrivate *p = s->priv;
+        SandboxDone done = p->limits_done;
+
+        if (!done)
+                return;
+        p->limits_done = NULL;
+        p->limits_timer = sd_event_source_disable_unref(p->limits_timer);
+        sandbox_end_turn(s, &p->limits_turn);
+        done(s, error, p->limits_userdata);
+}
+
+static void on_drop(Sandbox *s, Turn *t, const sd_bus_error *error) {
         struct SandboxPrivate *p = s->priv;
         SandboxDone done = p->limits_done;
 
@@ -184,7 +198,8 @@ static int poll_later(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
         p->limits_timer = sd_event_source_disable_unref(p->limits_timer);
-        return sd_event_add_time_relative(s->manager->event, &p->limits_timer, CLOCK_MONOTONIC, GUEST_POLL_USEC, 0,
+        p->limits_poll_usec = MIN(p->limits_poll_usec * 2, (uint64_t) GUEST_POLL_USEC);
+        return sd_event_add_time_relative(s->manager->event, &p->limits_timer, CLOCK_MONOTONIC, p->limits_poll_usec, 0,
                                           on_poll_timer, s);
 }
 
@@ -225,7 +240,7 @@ static int on_poll_timer(sd_event_source *source, uint64_t usec, void *userdata)
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         Sandbox *s = userdata;
 
-        if (sandbox_get_statistics(s, on_statistics, NULL, &e) < 0)
+        if (sandbox_ask_statistics(s, on_statistics, NULL, &e) < 0)
                 finish(s, &e);
         return 0;
 }
@@ -236,6 +251,7 @@ static int ask_guest(Sandbox *s) {
         p->limits_moved_usec = clock_usec(CLOCK_MONOTONIC);
         p->limits_deadline_usec = usec_add(p->limits_moved_usec, GUEST_TIMEOUT_USEC);
         p->limits_held = s->mem_bytes;
+        p->limits_poll_usec = GUEST_POLL_FIRST_USEC / 2;
         p->limits_helped = false;
         int r = ask_plan(s, p->limits_plan);
         return r < 0 ? r : poll_later(s);
@@ -298,12 +314,38 @@ static int start(Sandbox *s, sd_bus_error *error) {
         const SandboxLimits *limits = &s->priv->limits;
 
         if (limits->mem_bytes > 0)
-                return sandbox_get_statistics(s, on_present, NULL, error);
+                return sandbox_ask_statistics(s, on_present, NULL, error);
         return set_scope(s, 0, limits->cpu_quota_usec, on_scope);
 }
 
-int sandbox_set_limits(Sandbox *s, const SandboxLimits *limits, SandboxDone done, void *userdata, sd_bus_error *error) {
+static void on_turn(Sandbox *s, Turn *t) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+
+        int r = s->state == SANDBOX_CREATING ? 0 : sandbox_check_running(s, &e);
+        if (r >= 0)
+                r = start(s, &e);
+        if (r >= 0)
+                return;
+        if (!sd_bus_error_is_set(&e))
+                (void) sandbox_set_error(s, &e, r, NULL);
+        finish(s, &e);
+}
+
+static int take_turn(Sandbox *s, const SandboxLimits *limits, SandboxDone done, void *userdata, sd_bus_error *error) {
         struct SandboxPrivate *p = s->priv;
+
+        p->limits_turn = (Turn) { .start = on_turn, .drop = on_drop };
+        int r = sandbox_take_turn(s, &p->limits_turn, error);
+        if (r < 0)
+                return r;
+        p->limits = *limits;
+        p->limits_reached = limits->mem_bytes;
+        p->limits_done = done;
+        p->limits_userdata = userdata;
+        return 0;
+}
+
+int sandbox_set_limits(Sandbox *s, const SandboxLimits *limits, SandboxDone done, void *userdata, sd_bus_error *error) {
         SandboxLimits checked = *limits;
 
         int r = sandbox_check_running(s, error);
@@ -312,15 +354,16 @@ int sandbox_set_limits(Sandbox *s, const SandboxLimits *limits, SandboxDone done
         r = check_limits(s, &checked, error);
         if (r < 0)
                 return r;
-        if (p->limits_done)
+        if (s->priv->limits_done)
                 return sd_bus_error_setf(error, BUS_ERROR_BUSY, "Limits of sandbox %s are being changed already", s->id);
+        return take_turn(s, &checked, done, userdata, error);
+}
 
-        p->limits = checked;
-        p->limits_reached = checked.mem_bytes;
-        r = start(s, error);
-        if (r < 0)
-                return sd_bus_error_is_set(error) ? r : sandbox_set_error(s, error, r, NULL);
-        p->limits_done = done;
-        p->limits_userdata = userdata;
-        return 0;
+int sandbox_adapt_memory(Sandbox *s, uint64_t from_bytes, SandboxDone done, void *userdata, sd_bus_error *error) {
+        SandboxLimits limits = { .mem_bytes = s->mem_bytes };
+
+        int r = take_turn(s, &limits, done, userdata, error);
+        if (r >= 0)
+                s->mem_bytes = from_bytes;
+        return r;
 }

@@ -12,6 +12,7 @@
 
 #include "base/console-ring.h"
 #include "base/fd-util.h"
+#include "daemon/capture.h"
 #include "daemon/sandbox-private.h"
 #include "dbus/bus-errors.h"
 
@@ -109,26 +110,43 @@ static int open_unnamed(const char *dir, const char *id) {
         return fd;
 }
 
+static int overlay_directory(const Sandbox *s, char **ret) {
+        return asprintf(ret, "%s/sandboxes", s->manager->config.state_directory) < 0 ? -ENOMEM : 0;
+}
+
+int sandbox_new_overlay(const Sandbox *s, int *ret_fd) {
+        _cleanup_close_ int fd = -EBADF;
+        char *dir;
+
+        int r = overlay_directory(s, &dir);
+        if (r < 0)
+                return r;
+        fd = open_unnamed(dir, s->id);
+        free(dir);
+        if (fd < 0)
+                return fd;
+        if (ftruncate(fd, (off_t) s->disk_bytes) < 0)
+                return -errno;
+        *ret_fd = TAKE_FD(fd);
+        return 0;
+}
+
 static int prepare_overlay(Sandbox *s, sd_bus_error *error) {
         _cleanup_free_ char *dir = NULL;
+        int r = overlay_directory(s, &dir);
 
-        if (asprintf(&dir, "%s/sandboxes", s->manager->config.state_directory) < 0)
-                return -ENOMEM;
+        if (r < 0) {
+                dir = NULL;
+                return r;
+        }
         if (mkdir(dir, 0700) < 0 && errno != EEXIST)
                 return fail(error, -errno, "directory", dir);
-
-        _cleanup_close_ int fd = open_unnamed(dir, s->id);
-        if (fd < 0)
-                return fail(error, fd, "the disk in", dir);
-        if (ftruncate(fd, (off_t) s->disk_bytes) < 0) {
-                if (errno == EFBIG)
-                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                                 "The file system of %s has no files as large as this disk; ask for a "
-                                                 "smaller one or move StateDirectory=", dir);
-                return fail(error, -errno, "the disk in", dir);
-        }
-        s->priv->overlay_fd = TAKE_FD(fd);
-        return 0;
+        r = sandbox_new_overlay(s, &s->priv->overlay_fd);
+        if (r == -EFBIG)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "The file system of %s has no files as large as this disk; ask for a "
+                                         "smaller one or move StateDirectory=", dir);
+        return r < 0 ? fail(error, r, "the disk in", dir) : 0;
 }
 
 static int prepare_kvm(Sandbox *s, sd_bus_error *error) {

@@ -9,6 +9,7 @@
  * it in a round of the loop of its own. Nobody else frees a sandbox that has started. */
 
 #include "daemon/manager-private.h"
+#include "daemon/sandbox-turn.h"
 #include "daemon/sandbox.h"
 #include "daemon/vmm-client.h"
 #include "daemon/vmm-spawn.h"
@@ -20,6 +21,7 @@ typedef enum SandboxStep {
         STEP_CONNECT,
         STEP_BUILD,
         STEP_CLAIM,
+        STEP_MEMORY,
         STEP_RUNNING,
         _STEP_MAX_SANDBOX,
 } SandboxStep;
@@ -46,8 +48,18 @@ struct SandboxPrivate {
         bool was_running;
 
         /* Until they are handed over. */
-        int listen_fd, netns_fd, kvm_fd, overlay_fd;
-        int console_fd;            /* kept: logs, and why a boot went wrong */
+        int listen_fd, netns_fd, kvm_fd;
+        /* Kept. */
+        int console_fd;            /* logs, and why a boot went wrong */
+        int overlay_fd;            /* what its disk writes to: a snapshot gives it a name */
+        /* How many layers its VMM has, also those that were merged into one since. */
+        unsigned n_disk_layers, n_memory_layers;
+        bool layers_unknown;       /* adopted, and a snapshot that it runs on was not found */
+        char capture_id[21];       /* the snapshot that is being taken, once it is in the store; "" else */
+        uint64_t restored_mem_bytes; /* as the snapshot has it that it starts from */
+
+        Turn *turns;               /* the first one runs */
+        sd_event_source *turn_source;
 
         VmmProcess process;
         uint64_t vmm_start_time;   /* of /proc/PID/stat, in ticks: tells the pid from its successor's */
@@ -70,6 +82,7 @@ struct SandboxPrivate {
         SandboxWaiter *waiters;
 
         /* Limits that are being changed, when limits_done is set. */
+        Turn limits_turn;
         SandboxDone limits_done;
         void *limits_userdata;
         SandboxLimits limits;
@@ -77,6 +90,7 @@ struct SandboxPrivate {
         uint64_t limits_held;        /* by the guest, as it last said */
         uint64_t limits_moved_usec;  /* CLOCK_MONOTONIC: when that last changed */
         uint64_t limits_deadline_usec;
+        uint64_t limits_poll_usec;   /* until the guest is looked at again */
         MemoryPlan limits_plan;
         bool limits_helped;          /* by the balloon, where unplugging got no further */
         sd_event_source *limits_timer;
@@ -107,10 +121,16 @@ int sandbox_prepare(Sandbox *s, sd_bus_error *error);
 void sandbox_remove_files(const char *dir);
 char *sandbox_path(const Sandbox *s, const char *name);
 
-/* sandbox-build.c: the BUILD request with its descriptors */
+/* sandbox-build.c and sandbox-load.c: the BUILD or LOAD request with its descriptors */
 int sandbox_send_build(Sandbox *s, VmmReply reply, sd_bus_error *error);
+int sandbox_send_load(Sandbox *s, VmmReply reply, sd_bus_error *error);
+
+/* sandbox-limits.c: brings a guest that was restored with so much to what it was created with */
+int sandbox_adapt_memory(Sandbox *s, uint64_t from_bytes, SandboxDone done, void *userdata, sd_bus_error *error);
 
 /* sandbox-create.c */
+/* What the frame with which the agent introduced itself says. */
+void sandbox_agent_ready(Sandbox *s, const uint8_t *body, size_t size);
 int sandbox_watch_process(Sandbox *s);
 int sandbox_connect(Sandbox *s);
 /* When it was started, in ticks since boot: /proc/PID/stat. */
@@ -131,6 +151,9 @@ bool sandbox_read_exit_record(const char *dir, VmmExitRecord *ret);
 /* sandbox-request.c: an errno and a text of VMM or agent as a bus error */
 int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *message);
 /* -1 with error set unless it runs. */
+
+/* sandbox-statistics.c: of one in the making as well */
+int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error);
 
 /* sandbox-state-file.c */
 int sandbox_save(const Sandbox *s);

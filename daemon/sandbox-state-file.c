@@ -9,6 +9,8 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "daemon/capture.h"
+#include "daemon/id.h"
 #include "daemon/json-strict.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/write-file.h"
@@ -29,6 +31,9 @@ static int add_strings(json_object *o, const Sandbox *s) {
                 { "request-id", s->request_id },
                 { "bound-client", s->bound_client },
                 { "kernel-release", s->kernel_release },
+                { "disk-top", s->disk_top ? s->disk_top->id : NULL },
+                { "memory-top", s->memory_top ? s->memory_top->id : NULL },
+                { "capture", *s->priv->capture_id ? s->priv->capture_id : NULL },
         };
         int r = 0;
 
@@ -57,6 +62,9 @@ static int add_numbers(json_object *o, const Sandbox *s) {
                 { "vmm-pid", (uint64_t) s->vmm_pid },
                 { "vmm-start-time", s->priv->vmm_start_time },
                 { "vmm-uid", s->vmm_uid },
+                { "restored", s->restored },
+                { "disk-layers", s->priv->n_disk_layers },
+                { "memory-layers", s->priv->n_memory_layers },
         };
         int r = 0;
 
@@ -132,6 +140,59 @@ static int load_strings(Sandbox *s, json_object *o) {
                 return r;
         s->state = sandbox_state_from_string(state);
         return s->state < 0 || !id || !streq(id, s->id) || !s->template_id || !s->hostname ? -EBADMSG : 0;
+}
+
+/* The snapshots that it ran on, which hold no use of ours meanwhile. */
+static int load_top(Sandbox *s, json_object *o, const char *key, Snapshot **ret) {
+        _cleanup_free_ char *id = NULL;
+
+        int r = get_optional(o, key, &id);
+        if (r < 0 || !id)
+                return r;
+        *ret = s->manager->snapshots ? snapshot_store_find(s->manager->snapshots, id) : NULL;
+        if (!*ret)
+                s->priv->layers_unknown = true;
+        return 0;
+}
+
+static int load_layer_numbers(Sandbox *s, json_object *o) {
+        uint64_t restored, disk, memory;
+
+        /* A cubed that knew no snapshots wrote it. */
+        if (!json_object_object_get_ex(o, "restored", NULL))
+                return 0;
+        int r = json_get_u64(o, "restored", 0, 1, &restored);
+        if (r >= 0)
+                r = json_get_u64(o, "disk-layers", 0, VMM_DISK_LAYERS_MAX, &disk);
+        if (r >= 0)
+                r = json_get_u64(o, "memory-layers", 0, SNAPSHOT_LAYERS_MAX, &memory);
+        if (r < 0)
+                return r;
+        s->restored = restored;
+        s->priv->n_disk_layers = (unsigned) disk;
+        s->priv->n_memory_layers = (unsigned) memory;
+        return 0;
+}
+
+static int load_layers(Sandbox *s, json_object *o) {
+        Snapshot *disk = NULL, *memory = NULL;
+        _cleanup_free_ char *capture = NULL;
+
+        int r = load_layer_numbers(s, o);
+        if (r >= 0)
+                r = load_top(s, o, "disk-top", &disk);
+        if (r >= 0)
+                r = load_top(s, o, "memory-top", &memory);
+        if (r >= 0)
+                r = get_optional(o, "capture", &capture);
+        if (r < 0)
+                return r;
+        if (capture && !sandbox_id_valid(capture))
+                return -EBADMSG;
+        if (capture)
+                memcpy(s->priv->capture_id, capture, strlen(capture) + 1);
+        sandbox_set_tops(s, disk, memory);
+        return 0;
 }
 
 static int load_numbers(Sandbox *s, json_object *o) {
@@ -211,6 +272,8 @@ int sandbox_load(Manager *m, const char *id, Sandbox **ret) {
                 r = load_numbers(s, o);
         if (r >= 0)
                 r = load_labels(s, o);
+        if (r >= 0)
+                r = load_layers(s, o);
         if (r < 0) {
                 /* Not one that was taken out of the range. */
                 s->vmm_uid = 0;

@@ -111,7 +111,11 @@ static void on_statistics(VmmClient *c, int error, const char *message, const Pa
 }
 
 int sandbox_get_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error) {
-        if (s->state == SANDBOX_CREATING || !s->priv->vmm)
+        return s->state == SANDBOX_CREATING ? sandbox_check_running(s, error) : sandbox_ask_statistics(s, done, userdata, error);
+}
+
+int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error) {
+        if (!s->priv->vmm)
                 return sandbox_check_running(s, error);
 
         Asked *a = new0(Asked, 1);

@@ -4,6 +4,7 @@
 
 #include "base/fd-util.h"
 #include "daemon/audit.h"
+#include "daemon/capture.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
 #include "dbus/bus-errors.h"
@@ -87,11 +88,21 @@ int sandbox_new(Manager *m, const char *id, Sandbox **ret) {
         return 0;
 }
 
+static void drop_turns(Sandbox *s) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+
+        (void) sandbox_set_error(s, &e, -ECONNRESET, "cubed is going down");
+        sandbox_drop_turns(s, &e);
+}
+
 static void private_free(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
         if (p->netns_pending && s->manager->net)
                 net_client_cancel(s->manager->net, s);
+        drop_turns(s);
+        sandbox_set_tops(s, NULL, NULL);
+        sd_event_source_disable_unref(p->turn_source);
         sd_event_source_disable_unref(p->exit_source);
         sd_event_source_disable_unref(p->deadline_timer);
         sd_event_source_disable_unref(p->step_timer);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/fd-util.h"
 #include "daemon/log.h"
 #include "daemon/vmm-client.h"
 
@@ -27,6 +29,18 @@ typedef struct AgentCall {
         struct AgentCall *next;
 } AgentCall;
 
+/* A request for a guest that is paused. */
+typedef struct Held {
+        VmmOp op;
+        uint8_t *data;
+        size_t size;
+        int fd;                /* of a stream; ours */
+        uint64_t timeout_usec;
+        VmmReply reply;
+        void *userdata;
+        struct Held *next;
+} Held;
+
 struct VmmClient {
         sd_event *event;
         sd_event_source *io, *timer;
@@ -36,6 +50,9 @@ struct VmmClient {
         uint32_t last_id;
         AgentCall *agent_calls;
         size_t n_agent_calls;
+        Held *held, *held_tail;
+        size_t held_bytes;
+        bool holding;
         unsigned n_inside;     /* as in PacketClient */
         bool dead;
         bool broken;           /* the connection is */
@@ -93,10 +110,38 @@ static void agent_finish(AgentCall *a, int error, const char *message, const uin
         free(a);
 }
 
+static void held_free(Held *h) {
+        /* It may hold an environment. */
+        if (h->data)
+                explicit_bzero(h->data, h->size);
+        free(h->data);
+        safe_close(h->fd);
+        free(h);
+}
+
+static Held *held_take(VmmClient *c) {
+        Held *h = c->held;
+
+        if (h) {
+                c->held = h->next;
+                c->held_bytes -= h->size;
+        }
+        return h;
+}
+
+static void held_finish(VmmClient *c, Held *h, int error, const char *message) {
+        static const PacketBody nothing = {};
+
+        h->reply(c, error, message, &nothing, h->userdata);
+        held_free(h);
+}
+
 static void client_disconnect(VmmClient *c) {
         c->io = sd_event_source_disable_unref(c->io);
         c->timer = sd_event_source_disable_unref(c->timer);
         packet_client_free(TAKE_PTR(c->packets));
+        for (Held *h; (h = held_take(c));)
+                held_finish(c, h, -ECONNRESET, "the VMM ended");
         while (c->agent_calls)
                 agent_finish(c->agent_calls, -ECONNRESET, "the sandbox ended or its VMM was lost", NULL, 0);
 }
@@ -211,13 +256,8 @@ static void on_reply(int error, const PacketBody *body, void *userdata) {
         call->reply(call->client, error, text, body, call->userdata);
 }
 
-int vmm_client_call(VmmClient *c, VmmOp op, const TlvWriter *body, const int *fds, size_t n_fds,
-                    uint64_t timeout_usec, VmmReply reply, void *userdata) {
-        if (c->dead || c->broken)
-                return -ENOTCONN;
-        if (body && sizeof(VmmMessage) + body->size > VMM_MESSAGE_MAX)
-                return -EMSGSIZE;
-
+static int send_call(VmmClient *c, VmmOp op, const TlvWriter *body, const int *fds, size_t n_fds,
+                     uint64_t timeout_usec, VmmReply reply, void *userdata) {
         Call *call = new0(Call, 1);
         if (!call)
                 return -ENOMEM;
@@ -227,6 +267,75 @@ int vmm_client_call(VmmClient *c, VmmOp op, const TlvWriter *body, const int *fd
                 free(call);
         rearm(c);
         return r;
+}
+
+/* Keeps copies: the descriptor is the caller's. */
+static int hold_call(VmmClient *c, VmmOp op, const TlvWriter *body, int fd, uint64_t timeout_usec, VmmReply reply,
+                     void *userdata) {
+        size_t size = body ? body->size : 0;
+
+        if (c->held_bytes + size > VMM_QUEUE_MAX)
+                return -ENOBUFS;
+        Held *h = new0(Held, 1);
+        if (!h)
+                return -ENOMEM;
+        *h = (Held) { .op = op, .fd = -EBADF, .timeout_usec = timeout_usec, .reply = reply, .userdata = userdata };
+        h->data = malloc(size + 1);
+        if (h->data && fd >= 0)
+                h->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        if (!h->data || (fd >= 0 && h->fd < 0)) {
+                int r = h->data ? -errno : -ENOMEM;
+                held_free(h);
+                return r;
+        }
+        if (size > 0)
+                memcpy(h->data, body->data, size);
+        h->size = size;
+        if (c->held)
+                c->held_tail->next = h;
+        else
+                c->held = h;
+        c->held_tail = h;
+        c->held_bytes += size;
+        return 0;
+}
+
+static bool is_for_guest(VmmOp op) {
+        return op == VMM_OP_AGENT || op == VMM_OP_STREAM || op == VMM_OP_STOP;
+}
+
+int vmm_client_call(VmmClient *c, VmmOp op, const TlvWriter *body, const int *fds, size_t n_fds,
+                    uint64_t timeout_usec, VmmReply reply, void *userdata) {
+        if (c->dead || c->broken)
+                return -ENOTCONN;
+        if (body && sizeof(VmmMessage) + body->size > VMM_MESSAGE_MAX)
+                return -EMSGSIZE;
+        if (!c->holding || !is_for_guest(op))
+                return send_call(c, op, body, fds, n_fds, timeout_usec, reply, userdata);
+
+        assert(n_fds <= 1);
+        if (body && tlv_writer_finish(body) < 0)
+                return tlv_writer_finish(body);
+        return hold_call(c, op, body, n_fds > 0 ? fds[0] : -EBADF, timeout_usec, reply, userdata);
+}
+
+void vmm_client_hold(VmmClient *c) {
+        c->holding = true;
+}
+
+void vmm_client_let_go(VmmClient *c) {
+        client_enter(c);
+        c->holding = false;
+        for (Held *h; !c->dead && !c->broken && !c->holding && (h = held_take(c));) {
+                TlvWriter body = { .data = h->data, .size = h->size };
+
+                int r = send_call(c, h->op, &body, &h->fd, h->fd >= 0 ? 1 : 0, h->timeout_usec, h->reply, h->userdata);
+                if (r < 0)
+                        held_finish(c, h, r, strerror(-r));
+                else
+                        held_free(h);
+        }
+        client_leave(c);
 }
 
 void tlv_put_frame(TlvWriter *w, AgentFrameType type, uint32_t id, const TlvWriter *body) {

@@ -44,6 +44,11 @@ typedef void (*VmmReply)(VmmClient *c, int error, const char *message, const Pac
 int vmm_client_call(VmmClient *c, VmmOp op, const TlvWriter *body, const int *fds, size_t n_fds,
                     uint64_t timeout_usec, VmmReply reply, void *userdata);
 
+/* While a VMM is paused it refuses what is for its guest (AGENT, STREAM and STOP requests): these wait here until
+ * they are let go, in their order. Other requests pass. Agent requests keep their time-outs. */
+void vmm_client_hold(VmmClient *c);
+void vmm_client_let_go(VmmClient *c);
+
 /* body: TLV records of the AGENT_OK; more: others follow. */
 typedef void (*VmmAgentReply)(VmmClient *c, int error, const char *message, const uint8_t *body, size_t size,
                               bool more, void *userdata);

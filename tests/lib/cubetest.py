@@ -104,6 +104,30 @@ def created(*options):
         ctl("kill", sandbox_id)
 
 
+def snapshot(sandbox_id, connection=None, **values):
+    """The id of a new snapshot of it."""
+    return str(sandbox(sandbox_id, connection).Snapshot(options(values), timeout=120)[0])
+
+
+@contextlib.contextmanager
+def created_from(snapshot_id, **values):
+    """A sandbox that goes on where the snapshot was taken."""
+    sandbox_id, _ = manager().CreateSandbox(f"snapshot:{snapshot_id}", options({"timeout": dbus.UInt64(3600_000_000)} | values),
+                                            timeout=120)
+    try:
+        yield str(sandbox_id)
+    finally:
+        ctl("kill", sandbox_id)
+
+
+def remove_snapshot(snapshot_id):
+    manager().RemoveSnapshot(snapshot_id, timeout=120)
+
+
+def snapshot_dirs():
+    return {name for name in os.listdir("/var/lib/cubed/snapshots") if name[0] != "."}
+
+
 def journal(sandbox_id, *matches):
     """The journal entries of a sandbox, oldest first."""
     run("journalctl", "--sync")
@@ -145,6 +169,8 @@ def leftovers():
         "run": sorted(os.listdir(run_dir)) if os.path.isdir(run_dir) else [],
         "disks": sorted(os.listdir("/var/lib/cubed/sandboxes"))
         if os.path.isdir("/var/lib/cubed/sandboxes") else [],
+        "snapshots": sorted(os.listdir("/var/lib/cubed/snapshots"))
+        if os.path.isdir("/var/lib/cubed/snapshots") else [],
         "fds": len(os.listdir(f"/proc/{cubed_pid()}/fd")),
         "mounts": sum(1 for _ in open("/proc/self/mounts", encoding="utf-8")),
     }

@@ -348,6 +348,96 @@ TEST(a_broken_protocol_is_told_as_gone) {
         assert_eq(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &(Answer) {}), -ENOTCONN);
 }
 
+static bool nothing_came(void) {
+        char c;
+
+        return recv(peer, &c, 1, MSG_PEEK|MSG_DONTWAIT) < 0;
+}
+
+TEST(what_is_for_a_paused_guest_waits_in_its_order) {
+        Answer a = {}, b = {}, stop = {}, other = {};
+        _cleanup_close_ int ours = -EBADF;
+        FrameHeader f;
+        int ends[2];
+        size_t n_fds;
+
+        setup();
+        assert_ok(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC, 0, ends));
+        ours = ends[1];
+        vmm_client_hold(client);
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &a));
+        assert_ok(vmm_client_stream(client, AGENT_STREAM_TCP, NULL, ends[0], UINT64_MAX, on_answer, &b));
+        /* The client has an end of its own. */
+        ends[0] = safe_close(ends[0]);
+        assert_ok(vmm_client_call(client, VMM_OP_STOP, NULL, NULL, 0, UINT64_MAX, on_reply, &stop));
+        assert_true(nothing_came());
+
+        assert_ok(vmm_client_call(client, VMM_OP_STATISTICS, NULL, NULL, 0, UINT64_MAX, on_reply, &other));
+        VmmMessage h = receive(NULL, NULL);
+        assert_eq(h.op, VMM_OP_STATISTICS);
+        send_message(VMM_OP_STATISTICS, VMM_FLAG_REPLY, h.seq, 0, NULL);
+        turn();
+        assert_eq(other.n, 1);
+
+        vmm_client_let_go(client);
+        h = receive(&f, NULL);
+        assert_eq(h.op, VMM_OP_AGENT);
+        assert_eq(f.type, AGENT_PING);
+        agent_says(AGENT_OK, 0, f.id, NULL);
+        h = receive(&f, &n_fds);
+        assert_eq(h.op, VMM_OP_STREAM);
+        assert_eq(f.type, AGENT_STREAM_TCP);
+        assert_eq(n_fds, 1);
+        h = receive(NULL, NULL);
+        assert_eq(h.op, VMM_OP_STOP);
+        send_message(VMM_OP_STOP, VMM_FLAG_REPLY, h.seq, -EPROTO, NULL);
+        turn();
+        assert_true(a.n == 1 && a.error == 0);
+        assert_eq(b.n, 0);
+        assert_true(stop.n == 1 && stop.error == -EPROTO);
+        assert_true(nothing_came());
+}
+
+TEST(what_waits_is_bounded_and_answered_when_the_client_goes) {
+        static uint8_t blob[200000];
+        static Answer a[32];
+        size_t n = 0;
+        int r = 0;
+
+        setup();
+        vmm_client_hold(client);
+        while (n < ELEMENTSOF(a) && r >= 0) {
+                _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(AGENT_FRAME_MAX);
+
+                tlv_put(&w, AGENT_TAG_ENV, blob, sizeof(blob));
+                r = vmm_client_agent(client, AGENT_EXEC, &w, UINT64_MAX, on_answer, a + n);
+                n += r >= 0;
+        }
+        assert_eq(r, -ENOBUFS);
+        assert_true(n > 1 && nothing_came());
+        client = vmm_client_free(client);
+        for (size_t i = 0; i < n; i++)
+                assert_true(a[i].n == 1 && a[i].error == -ECONNRESET);
+}
+
+TEST(what_waits_has_its_time_out) {
+        Answer a = {};
+        FrameHeader f;
+
+        setup();
+        vmm_client_hold(client);
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, 1000, on_answer, &a));
+        usleep(150000);
+        turn();
+        assert_true(a.n == 1 && a.error == -ETIMEDOUT);
+        /* It goes out all the same; its answer is nobody's. */
+        vmm_client_let_go(client);
+        (void) receive(&f, NULL);
+        agent_says(AGENT_OK, 0, f.id, NULL);
+        turn();
+        assert_eq(a.n, 1);
+}
+
 TEST(requests_are_answered_when_the_client_goes) {
         Answer a = {}, b = {};
 

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* One instant of a running sandbox, saved as a snapshot: what sandbox_snapshot(), pause and rollback are made of.
+ *
+ * Who has the sandbox's turn (daemon/sandbox-turn.h) starts one; it calls back once, with the snapshot or with why
+ * there is none. On an error the guest runs on as if nothing had been. While the VMM is paused, what others ask of
+ * the guest waits.
+ *
+ * With stay_paused the VMM is left paused at the end, and the Capture is its owner's until he ends it with
+ * capture_resume(), capture_end() or capture_free(). */
+
+#include "daemon/sandbox.h"
+
+typedef struct Capture Capture;
+
+typedef struct CaptureSpec {
+        SnapshotKind kind;
+        const char *name;          /* may be NULL */
+        bool stay_paused;
+} CaptureSpec;
+
+/* snapshot: published, not synced; valid during the call, longer by snapshot_use(). NULL on error, and then the
+ * Capture is gone; it is gone without an error too, but for stay_paused. */
+typedef void (*CaptureDone)(Sandbox *s, const sd_bus_error *error, Snapshot *snapshot, void *userdata);
+
+/* done is not called when this fails. */
+int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void *userdata, Capture **ret, sd_bus_error *error);
+/* The guest goes on, on the snapshot's layers and a new overlay. done gets the same snapshot. */
+void capture_resume(Capture *c, CaptureDone done, void *userdata);
+/* The empty overlay that was made for the guest; the caller's from here. capture_resume() can't be had after it. */
+int capture_take_overlay(Capture *c);
+/* The VMM runs again by other means, or is going to be killed. Our use of the snapshot goes with it. */
+void capture_end(Capture *c);
+/* The sandbox ends: not to be waited for any more, whatever it is at. Accepts NULL. */
+Capture *capture_free(Capture *c);
+
+/* The sandbox runs on these layers from now on. */
+void sandbox_set_tops(Sandbox *s, Snapshot *disk, Snapshot *memory);
+/* Both, once its VMM has them: it took the snapshot's files as layers on top, or all anew if it was full. */
+void sandbox_add_layers(Sandbox *s, Snapshot *n);
+/* An empty overlay for the sandbox's disk, without a name. */
+int sandbox_new_overlay(const Sandbox *s, int *ret_fd);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What sandboxes can't do yet: pause, resume, rollback, fork and idle time-outs are refused. */
+
+#include "daemon/sandbox.h"
+#include "dbus/bus-errors.h"
+
+static int refuse(const Sandbox *s, const char *what, sd_bus_error *error) {
+        return sd_bus_error_setf(error, BUS_ERROR_HOST_UNSUPPORTED, "Sandbox %s: this cubed has no %s", s->id, what);
+}
+
+int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error) {
+        return refuse(s, "pause", error);
+}
+
+int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
+        return refuse(s, "resume", error);
+}
+
+int sandbox_rollback(Sandbox *s, Snapshot *snapshot, SandboxDone done, void *userdata, sd_bus_error *error) {
+        return refuse(s, "rollback", error);
+}
+
+int sandbox_fork(Sandbox *s, size_t n, const SandboxSpec *spec, ForkDone done, void *userdata, sd_bus_error *error) {
+        return refuse(s, "fork", error);
+}
+
+int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error) {
+        return refuse(s, "idle time-outs", error);
+}

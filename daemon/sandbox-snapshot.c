@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A snapshot that somebody asked for: a capture in its turn, then on disk for good. */
+
+#include "daemon/capture.h"
+#include "daemon/log.h"
+#include "daemon/sandbox-private.h"
+#include "dbus/bus-errors.h"
+
+typedef struct Taking {
+        Turn turn;
+        Sandbox *sandbox;          /* NULL: it ended, and who asked knows */
+        Capture *capture;          /* while it is under way */
+        SnapshotKind kind;
+        char *name;
+        SnapshotTaken done;
+        void *userdata;
+} Taking;
+
+static void taking_free(Taking *t) {
+        free(t->name);
+        free(t);
+}
+
+static void finish(Taking *t, const sd_bus_error *error, Snapshot *n) {
+        t->done(t->sandbox, error, n, t->userdata);
+        sandbox_end_turn(t->sandbox, &t->turn);
+        taking_free(t);
+}
+
+/* A copy for those who come right after it, or one of many: the disk may take its time. */
+static bool need_not_last(SnapshotKind kind) {
+        return kind == SNAPSHOT_FORK || kind == SNAPSHOT_CHECKPOINT;
+}
+
+static void remove_unsafe(Snapshot *n) {
+        int r = n->store->stopping ? 0 : snapshot_remove(n, NULL, NULL);
+
+        if (r < 0)
+                log_warning_errno(r, "Snapshot %s, which may not outlive a crash of the host, can't be removed: %m", n->id);
+}
+
+static void on_synced(Snapshot *n, int error, void *userdata) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        Taking *t = userdata;
+
+        if (!t->sandbox) {
+                remove_unsafe(n);
+                snapshot_release(n);
+                taking_free(t);
+                return;
+        }
+        if (error < 0) {
+                (void) sd_bus_error_setf(&e, error == -ENOSPC || error == -EDQUOT ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
+                                         "Snapshot %s of sandbox %s could not be brought to disk: %s", n->id, t->sandbox->id,
+                                         strerror(-error));
+                remove_unsafe(n);
+        }
+        finish(t, error < 0 ? &e : NULL, error < 0 ? NULL : n);
+        snapshot_release(n);
+}
+
+static void on_captured(Sandbox *s, const sd_bus_error *error, Snapshot *n, void *userdata) {
+        Taking *t = userdata;
+
+        t->capture = NULL;
+        if (error || need_not_last(t->kind)) {
+                finish(t, error, n);
+                return;
+        }
+        snapshot_use(n);
+        int r = snapshot_sync(n, on_synced, t);
+        if (r < 0)
+                on_synced(n, r, t);
+}
+
+static void on_turn(Sandbox *s, Turn *turn) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        Taking *t = (Taking *) turn;
+        CaptureSpec spec = { .kind = t->kind, .name = t->name };
+
+        if (sandbox_capture(s, &spec, on_captured, t, &t->capture, &e) < 0)
+                finish(t, &e, NULL);
+}
+
+static void on_drop(Sandbox *s, Turn *turn, const sd_bus_error *error) {
+        Taking *t = (Taking *) turn;
+
+        t->done(s, error, NULL, t->userdata);
+        t->sandbox = NULL;
+        if (t->turn.started && !t->capture)
+                return; /* on its way to disk: on_synced() comes */
+        t->capture = capture_free(t->capture);
+        taking_free(t);
+}
+
+int sandbox_snapshot(Sandbox *s, SnapshotKind kind, const char *name, SnapshotTaken done, void *userdata, sd_bus_error *error) {
+        int r = sandbox_check_running(s, error);
+        if (r < 0)
+                return r;
+
+        Taking *t = new0(Taking, 1);
+        if (!t)
+                return sd_bus_error_set_errno(error, ENOMEM);
+        *t = (Taking) {
+                .turn = { .start = on_turn, .drop = on_drop },
+                .sandbox = s,
+                .kind = kind,
+                .name = name ? strdup(name) : NULL,
+                .done = done,
+                .userdata = userdata,
+        };
+        r = name && !t->name ? sd_bus_error_set_errno(error, ENOMEM) : sandbox_take_turn(s, &t->turn, error);
+        if (r < 0)
+                taking_free(t);
+        return r;
+}
