@@ -59,8 +59,6 @@ static bool stands_on(const Snapshot *above, const Snapshot *s) {
         for (const Snapshot *p = above->parent; p; p = p->parent)
                 if (p == s)
                         return true;
-                else if (p->kind != SNAPSHOT_LAYER && p->kind != SNAPSHOT_FORK)
-                        return false;
         return false;
 }
 
@@ -70,10 +68,12 @@ Snapshot *snapshot_next_above(const Snapshot *s, const Snapshot *after) {
 
         while (after && store->snapshots[i++] != after)
                 ;
-        for (; i < store->n_snapshots; i++)
-                if (store->snapshots[i]->kind != SNAPSHOT_LAYER && store->snapshots[i]->kind != SNAPSHOT_FORK &&
-                    stands_on(store->snapshots[i], s))
-                        return store->snapshots[i];
+        for (; i < store->n_snapshots; i++) {
+                Snapshot *t = store->snapshots[i];
+                bool own = streq(t->sandbox_id, s->sandbox_id) && t->kind != SNAPSHOT_USER;
+                if (t->kind != SNAPSHOT_LAYER && t->kind != SNAPSHOT_FORK && !own && stands_on(t, s))
+                        return t;
+        }
         return NULL;
 }
 
@@ -115,10 +115,7 @@ static void let_go(Snapshot *s, Manager *m) {
 int snapshot_remove(Snapshot *s, SnapshotDone done, void *userdata) {
         Manager *m = s->store->userdata;
 
-        for (size_t i = 0; i < m->n_sandboxes; i++)
-                if (!streq(m->sandboxes[i]->id, s->sandbox_id) && runs_on(m->sandboxes[i], s))
-                        return -EBUSY;
-        if (snapshot_next_above(s, NULL))
+        if (s->kind == SNAPSHOT_USER && snapshot_next_above(s, NULL))
                 return -EBUSY;
         let_go(s, m);
         done(NULL, 0, userdata);

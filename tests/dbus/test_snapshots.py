@@ -187,8 +187,25 @@ def test_removal_is_refused_with_who_stands_on_it(host, guest):
 
 def test_removal_names_the_paused(host, guest):
     first = snapshot(host, guest)
+    user = data(host, *MANAGER, 'CreateSandbox', 'sa{sv}', f'snapshot:{first}', '0')[0]
+    data(host, sandbox(user), 'Sandbox', 'Pause', 'a{sv}', '0')
+    assert f'stand: paused sandbox {user};' in error(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    host.ctl('kill', user)
+    # the own one is no reason: it can be resumed all the same
     data(host, sandbox(guest), 'Sandbox', 'Pause', 'a{sv}', '0')
-    assert f'paused sandbox {guest}' in error(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    data(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    data(host, sandbox(guest), 'Sandbox', 'Resume', 'a{sv}', '0')
+
+
+def test_a_checkpoint_may_always_go(host):
+    i = host.create('--checkpoint=exec')
+    for _ in range(2):
+        host.ctl('exec', i, 'true')
+    first, second = listed(host, '1', 'kind', 's', 'checkpoint')
+    kept = snapshot(host, i)
+    data(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    data(host, *MANAGER, 'RemoveSnapshot', 's', second)
+    assert set(listed(host)) == {kept} and properties(host, f'{ROOT}/snapshot/{kept}', 'Snapshot')['Parent'] == ''
 
 
 def test_a_snapshot_outlives_its_sandbox_but_a_pause_does_not(host, guest):
