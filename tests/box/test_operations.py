@@ -41,6 +41,8 @@ CALLS = {
 }
 
 
+# The guest has no say in these: any error is ours.
+NOT_FOR_THE_GUEST = ("SetIdleTimeout", "Snapshot", "Fork", "Rollback", "Pause", "Resume")
 # Nothing brings a sandbox there yet, or holds it there.
 NOT_REACHED = ("pausing", "resuming", "failed")
 
@@ -77,8 +79,11 @@ def outcome_of(operation, sandbox_id):
         name = e.get_dbus_name()
         if name == "org.freedesktop.DBus.Error.UnknownObject":
             return "NoSuchSandbox"
+        if "this cubed has no" in str(e):
+            pytest.skip(str(e))
         known = ("NotRunning", "NoSuchSandbox", "NoSuchSnapshot", "Busy")
-        return name[len(ERROR):] if name.startswith(ERROR) and name[len(ERROR):] in known else "do"
+        known = name.startswith(ERROR) and (name[len(ERROR):] in known or operation in NOT_FOR_THE_GUEST)
+        return name[len(ERROR):] if known else "do"
     return "do"
 
 
@@ -111,7 +116,7 @@ def running(template):
 
 def paused(template):
     with created() as sandbox_id:
-        ctl_ok("pause", sandbox_id)
+        assert outcome_of("Pause", sandbox_id) == "do"
         yield sandbox_id
 
 
