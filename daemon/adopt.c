@@ -89,11 +89,15 @@ static void settle_capture(Sandbox *s, const Hello *h) {
 
         if (n && h->state != VMM_STATE_PAUSED && memcmp(n->uuid, h->id, sizeof(n->uuid)) == 0) {
                 log_info("Sandbox %s: snapshot %s was taken while cubed was restarted", s->id, n->id);
+                sandbox_unname_overlay(s);
                 sandbox_add_layers(s, n);
                 (void) snapshot_sync(n, NULL, NULL);
         } else if (n) {
                 log_info("Sandbox %s: snapshot %s came to nothing, cubed was restarted meanwhile", s->id, n->id);
-                int r = snapshot_remove(n, NULL, NULL);
+                /* The guest writes on to a file of it. */
+                int r = p->overlay_fd >= 0 ? sandbox_name_overlay(s) : 0;
+                if (r >= 0)
+                        r = snapshot_remove(n, NULL, NULL);
                 if (r < 0)
                         log_warning_errno(r, "Snapshot %s can't be removed: %m", p->capture_id);
         }

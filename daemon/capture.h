@@ -41,3 +41,7 @@ void sandbox_set_tops(Sandbox *s, Snapshot *disk, Snapshot *memory);
 void sandbox_add_layers(Sandbox *s, Snapshot *n);
 /* An empty overlay for the sandbox's disk, without a name. */
 int sandbox_new_overlay(const Sandbox *s, int *ret_fd);
+/* A file that loses its last name never gets another one: the overlay has one of the sandbox's own from when a snapshot
+ * gave it a name and then was not taken, until the next one is. */
+int sandbox_name_overlay(const Sandbox *s);
+void sandbox_unname_overlay(const Sandbox *s);

@@ -427,8 +427,8 @@ static int open_clocks(Manager *m) {
         return 0;
 }
 
-/* Disks have no names but for a moment, on file systems without O_TMPFILE: one that has was left by
- * a cubed that died in it. */
+/* Disks have no names but for a moment on file systems without O_TMPFILE, and after a snapshot that failed: one that
+ * has, and is no sandbox's, was left by a cubed that died in it. */
 static void remove_left_disks(Manager *m) {
         int fd = openat(m->priv->state_fd, "sandboxes", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
         DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
@@ -440,7 +440,7 @@ static void remove_left_disks(Manager *m) {
                 return;
         }
         while ((e = readdir(d))) {
-                if (streq(e->d_name, ".") || streq(e->d_name, ".."))
+                if (streq(e->d_name, ".") || streq(e->d_name, "..") || manager_find_sandbox(m, e->d_name))
                         continue;
                 (void) snprintf(path, sizeof(path), "sandboxes/%s", e->d_name);
                 log_info("Removing %s/%s, which an earlier cubed left", m->config.state_directory, path);

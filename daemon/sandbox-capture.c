@@ -35,6 +35,7 @@ struct Capture {
         Snapshot *snapshot;
         Snapshot *flattening;      /* in use by us meanwhile */
         bool published;
+        bool linked;               /* the overlay has its name in the snapshot */
         bool whole_chain;          /* the VMM gets all layers anew: it can't take another one */
         bool may_be_paused;
         int state_fd, memory_fd, overlay_fd;
@@ -104,7 +105,10 @@ static void let_guest_go(const Sandbox *s) {
 
 static void finish_failed(Capture *c) {
         Sandbox *s = c->sandbox;
+        int r;
 
+        if (c->linked && (r = sandbox_name_overlay(s)) < 0)
+                log_warning_errno(r, "Sandbox %s: there can be no snapshot of it any more, failed to keep a name of its disk: %m", s->id);
         drop_snapshot(c);
         clear_mark(s);
         let_guest_go(s);
@@ -267,6 +271,7 @@ static void finish_captured(Capture *c) {
         sandbox_add_layers(s, n);
         if (c->whole_chain)
                 count_layers(s, n);
+        sandbox_unname_overlay(s);
         safe_close(s->priv->overlay_fd);
         s->priv->overlay_fd = TAKE_FD(c->overlay_fd);
         s->priv->capture_id[0] = 0;
@@ -340,6 +345,7 @@ static int publish(Capture *c) {
         int r = snapshot_link_file(c->snapshot, SNAPSHOT_FILE_DISK, s->priv->overlay_fd);
         if (r < 0)
                 return r;
+        c->linked = true;
         memcpy(s->priv->capture_id, c->snapshot->id, sizeof(s->priv->capture_id));
         r = sandbox_save(s);
         if (r >= 0)

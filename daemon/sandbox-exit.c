@@ -16,6 +16,7 @@
 #include "base/console-ring.h"
 #include "base/fd-util.h"
 #include "daemon/audit.h"
+#include "daemon/capture.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
 #include "dbus/bus-errors.h"
@@ -264,6 +265,7 @@ static int on_finish(sd_event_source *source, void *userdata) {
         if (s->exit_reason != VMM_EXIT_NONE)
                 audit_exited(m->audit, s);
         sandbox_remove_files(p->dir);
+        sandbox_unname_overlay(s);
         if (m->hooks && m->hooks->sandbox_removed)
                 m->hooks->sandbox_removed(m, s);
         tell_waiters(s);

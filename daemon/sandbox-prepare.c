@@ -131,6 +131,32 @@ int sandbox_new_overlay(const Sandbox *s, int *ret_fd) {
         return 0;
 }
 
+static int overlay_path(const Sandbox *s, char **ret) {
+        return asprintf(ret, "%s/sandboxes/%s", s->manager->config.state_directory, s->id) < 0 ? -ENOMEM : 0;
+}
+
+int sandbox_name_overlay(const Sandbox *s) {
+        char from[64], *path;
+
+        int r = overlay_path(s, &path);
+        if (r < 0)
+                return r;
+        (void) snprintf(from, sizeof(from), "/proc/self/fd/%d", s->priv->overlay_fd);
+        if (linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 && errno != EEXIST)
+                r = -errno;
+        free(path);
+        return r;
+}
+
+void sandbox_unname_overlay(const Sandbox *s) {
+        char *path;
+
+        if (overlay_path(s, &path) < 0)
+                return;
+        (void) unlink(path);
+        free(path);
+}
+
 static int prepare_overlay(Sandbox *s, sd_bus_error *error) {
         _cleanup_free_ char *dir = NULL;
         int r = overlay_directory(s, &dir);

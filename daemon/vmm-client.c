@@ -61,6 +61,7 @@ struct VmmClient {
 static_assert(sizeof(PacketHeader) == sizeof(VmmMessage), "one header for all protocols");
 static_assert(PACKET_FLAG_REPLY == VMM_FLAG_REPLY, "one header for all protocols");
 static_assert(VMM_MESSAGE_MAX <= PACKET_SIZE_MAX, "packets must fit the buffer");
+static_assert(VMM_FDS_MAX <= PACKET_FDS_LIMIT, "and so must their descriptors");
 
 static void on_event(uint16_t op, const PacketBody *body, void *userdata);
 

@@ -254,6 +254,13 @@ static int check_cmdline(Parse *p) {
         return 0;
 }
 
+static DiskConfig *writable_disk(Parse *p) {
+        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
+                if (p->config.disks[i].present && !p->config.disks[i].read_only)
+                        return &p->config.disks[i];
+        return NULL;
+}
+
 static int check_disk(Parse *p, const VmmDisk *d) {
         if (d->index >= CONFIG_DISKS_MAX)
                 return refuse(p, -EINVAL, "disk index %u", d->index);
@@ -267,11 +274,14 @@ static int check_disk(Parse *p, const VmmDisk *d) {
                                  ", in sectors of %u",
                                  d->index, d->disk_bytes, d->base_bytes, SECTOR);
 
+        if (!d->read_only && writable_disk(p))
+                return refuse(p, -EINVAL, "disk %u: one disk can be written, and another one is", d->index);
+
         p->config.disks[d->index] = (DiskConfig) {
                 .present = true,
                 .read_only = d->read_only,
                 .base_fd = -EBADF,
-                .overlay_fd = -EBADF,
+                .over = OVERLAY_FDS_NONE,
                 .base_bytes = d->base_bytes,
                 .disk_bytes = d->disk_bytes,
         };
@@ -287,18 +297,16 @@ static int check_disks(Parse *p) {
         return 0;
 }
 
-/* The slot that the n-th descriptor with this role fills, or NULL. */
-static int *disk_slot(Parse *p, VmmFdRole role, unsigned n) {
-        for (unsigned i = 0; i < p->n_disks; i++) {
-                DiskConfig *d = &p->config.disks[p->disks[i].index];
+static int *disk_layer_slot(Parse *p, unsigned n) {
+        DiskConfig *d = writable_disk(p);
 
-                if (role == VMM_FD_DISK_OVERLAY && d->read_only)
-                        continue;
-                if (n-- == 0)
-                        return role == VMM_FD_DISK_OVERLAY ? &d->overlay_fd : &d->base_fd;
-        }
-        return NULL;
+        if (!d || n >= VMM_DISK_LAYERS_MAX)
+                return NULL;
+        d->over.n_layers = n + 1;
+        return &d->over.layer_fds[n];
 }
+
+/* The slot that the n-th descriptor with this role fills, or NULL. */
 
 static int *slot_for_role(Parse *p, uint32_t role, unsigned n) {
         BuildConfig *c = &p->config;
@@ -307,8 +315,14 @@ static int *slot_for_role(Parse *p, uint32_t role, unsigned n) {
         switch (role) {
 
         case VMM_FD_DISK_BASE:
+                return n < p->n_disks ? &c->disks[p->disks[n].index].base_fd : NULL;
+
+        case VMM_FD_DISK_LAYER:
+                return disk_layer_slot(p, n);
+
         case VMM_FD_DISK_OVERLAY:
-                return disk_slot(p, role, n);
+                single = writable_disk(p) ? &writable_disk(p)->over.overlay_fd : NULL;
+                break;
 
         case VMM_FD_KVM:
                 single = &c->kvm_fd;
@@ -386,7 +400,7 @@ static int check_fds(Parse *p) {
         for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
                 const DiskConfig *d = &c->disks[i];
 
-                if (d->present && (d->base_fd < 0 || (d->overlay_fd < 0) != d->read_only))
+                if (d->present && (d->base_fd < 0 || (d->over.overlay_fd < 0) != d->read_only))
                         return refuse(p, -EINVAL, "disk %u lacks a file descriptor", i);
         }
         return 0;
@@ -443,10 +457,8 @@ void build_config_done(BuildConfig *c) {
         safe_close(c->exit_fd);
         safe_close(c->initrd_fd);
         safe_close(c->console_fd);
-        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
-                safe_close(c->disks[i].base_fd);
-                safe_close(c->disks[i].overlay_fd);
-        }
+        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
+                disk_config_done(&c->disks[i]);
         free(c->cmdline);
         *c = BUILD_CONFIG_INIT;
 }

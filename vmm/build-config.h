@@ -49,8 +49,8 @@ typedef struct BuildConfig {
 
 #define BUILD_CONFIG_INIT                                                                       \
         ((BuildConfig) {                                                                        \
-                .disks = { { .base_fd = -EBADF, .overlay_fd = -EBADF },                         \
-                           { .base_fd = -EBADF, .overlay_fd = -EBADF } },                       \
+                .disks = { { .base_fd = -EBADF, .over = { .overlay_fd = -EBADF } },             \
+                           { .base_fd = -EBADF, .over = { .overlay_fd = -EBADF } } },           \
                 .kvm_fd = -EBADF,                                                               \
                 .state_fd = -EBADF,                                                             \
                 .layer_fds = { [0 ... CONFIG_LAYERS_MAX - 1] = -EBADF },                        \
@@ -63,7 +63,7 @@ typedef struct BuildConfig {
 /* op: BUILD or LOAD. Takes out of fds, in which it puts -EBADF, those it keeps: none on error.
  *
  * A descriptor of role DISK_BASE belongs to the disk record at the same place among the disk
- * records, one of role DISK_OVERLAY to the one at the same place among the writable ones. */
+ * records, those of roles DISK_LAYER and DISK_OVERLAY to the one that can be written. */
 int build_config_parse(VmmOp op, const void *records, size_t size, int *fds, size_t n_fds, BuildConfig *ret,
                        ErrorText *e);
 void build_config_done(BuildConfig *c);

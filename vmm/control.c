@@ -25,7 +25,8 @@ typedef struct Request {
         int *fds;
         size_t n_fds;
         TlvWriter reply;
-        int reply_fd;           /* borrowed */
+        int reply_fds[PEER_FDS_MAX]; /* borrowed */
+        size_t n_reply_fds;
         bool deferred;          /* the answer comes later */
         ErrorText e;
 } Request;
@@ -115,13 +116,12 @@ static int params_frame(Request *q, uint64_t takes, Params *ret) {
         return 0;
 }
 
-static void put_console(Control *c, Request *q) {
-        int fd = machine_console_fd(c->machine);
-
+static bool put_fd(Request *q, VmmFdRole role, int fd) {
         if (fd < 0)
-                return;
-        tlv_put_u32(&q->reply, VMM_TAG_FD, VMM_FD_CONSOLE);
-        q->reply_fd = fd;
+                return false;
+        tlv_put_u32(&q->reply, VMM_TAG_FD, role);
+        q->reply_fds[q->n_reply_fds++] = fd;
+        return true;
 }
 
 static int op_hello(Control *c, Request *q) {
@@ -136,7 +136,10 @@ static int op_hello(Control *c, Request *q) {
         tlv_put_u32(&q->reply, VMM_TAG_STATE, machine_state(c->machine));
         if (machine_agent_ready(c->machine, &frame, &size))
                 tlv_put(&q->reply, VMM_TAG_FRAME, frame, size);
-        put_console(c, q);
+        (void) put_fd(q, VMM_FD_CONSOLE, machine_console_fd(c->machine));
+        (void) put_fd(q, VMM_FD_DISK_OVERLAY, machine_overlay_fd(c->machine));
+        if (machine_layer_id(c->machine))
+                tlv_put(&q->reply, VMM_TAG_ID, machine_layer_id(c->machine), SNAPSHOT_ID_BYTES);
         return 0;
 }
 
@@ -154,6 +157,39 @@ static int check_roles(Request *q, const Params *p, uint64_t roles) {
                 if (p->roles[i] >= 64 || !(roles & TAKES(p->roles[i])))
                         return error_set(&q->e, -EINVAL, "no use for file descriptor %zu with role %u", i,
                                          p->roles[i]);
+        return 0;
+}
+
+#define DISK_ROLES (TAKES(VMM_FD_DISK_LAYER) | TAKES(VMM_FD_DISK_OVERLAY))
+
+/* Not more of any role than ret has room for. */
+static int check_counts(Request *q, const Params *p, const char *what) {
+        if (param_fd(q, p, VMM_FD_STATE, 1) || param_fd(q, p, VMM_FD_DISK_OVERLAY, 1))
+                return error_set(&q->e, -EINVAL, "%s takes one file of this role", what);
+        if (param_fd(q, p, VMM_FD_LAYER, SNAPSHOT_LAYERS_MAX))
+                return error_set(&q->e, -E2BIG, "%s takes at most %u memory files", what, SNAPSHOT_LAYERS_MAX);
+        if (param_fd(q, p, VMM_FD_DISK_LAYER, VMM_DISK_LAYERS_MAX))
+                return error_set(&q->e, -E2BIG, "%s takes at most %u layers of a disk", what, VMM_DISK_LAYERS_MAX);
+        return 0;
+}
+
+/* Takes those of the disk out of the request; the others stay its own. */
+static int params_snapshot(Request *q, const Params *p, const char *what, SnapshotFds *ret) {
+        int *fd;
+
+        *ret = SNAPSHOT_FDS_NONE;
+        int r = check_counts(q, p, what);
+        if (r < 0)
+                return r;
+
+        if ((fd = param_fd(q, p, VMM_FD_STATE, 0)))
+                ret->state_fd = *fd;
+        for (unsigned i = 0; (fd = param_fd(q, p, VMM_FD_LAYER, i)); i++)
+                ret->layer_fds[ret->n_layers++] = *fd;
+        for (unsigned i = 0; (fd = param_fd(q, p, VMM_FD_DISK_LAYER, i)); i++)
+                ret->disk.layer_fds[ret->disk.n_layers++] = TAKE_FD(*fd);
+        if ((fd = param_fd(q, p, VMM_FD_DISK_OVERLAY, 0)))
+                ret->disk.overlay_fd = TAKE_FD(*fd);
         return 0;
 }
 
@@ -192,14 +228,13 @@ static int op_resume(Control *c, Request *q) {
 
         int r = params_parse(q, TAKES(VMM_TAG_FRAME) | TAKES(VMM_TAG_FD), &p);
         if (r >= 0)
-                r = check_roles(q, &p, TAKES(VMM_FD_LAYER));
+                r = check_roles(q, &p, TAKES(VMM_FD_LAYER) | DISK_ROLES);
         if (r < 0)
                 return r;
-        if (p.n_roles > 1)
-                return error_set(&q->e, -EINVAL, "RESUME takes one memory file");
 
-        const int *layer = param_fd(q, &p, VMM_FD_LAYER, 0);
-        return machine_resume(c->machine, p.frame, p.frame_size, layer ? *layer : -EBADF, &q->e);
+        SnapshotFds files;
+        r = params_snapshot(q, &p, "RESUME", &files);
+        return r < 0 ? r : machine_resume(c->machine, p.frame, p.frame_size, &files, &q->e);
 }
 
 static int op_save(Control *c, Request *q) {
@@ -229,30 +264,19 @@ static int op_save(Control *c, Request *q) {
 }
 
 static int op_rollback(Control *c, Request *q) {
-        int layers[SNAPSHOT_LAYERS_MAX], overlays[CONFIG_DISKS_MAX];
-        unsigned n = 0;
+        SnapshotFds files;
         Params p;
-        int *fd;
 
         int r = params_parse(q, TAKES(VMM_TAG_FD), &p);
         if (r >= 0)
-                r = check_roles(q, &p, TAKES(VMM_FD_STATE) | TAKES(VMM_FD_LAYER) | TAKES(VMM_FD_DISK_OVERLAY));
+                r = check_roles(q, &p, TAKES(VMM_FD_STATE) | TAKES(VMM_FD_LAYER) | DISK_ROLES);
         if (r < 0)
                 return r;
 
-        const int *state = param_fd(q, &p, VMM_FD_STATE, 0);
-        if (!state || param_fd(q, &p, VMM_FD_STATE, 1))
-                return error_set(&q->e, -EINVAL, "ROLLBACK takes one state file");
-        for (; (fd = param_fd(q, &p, VMM_FD_LAYER, n)); n++) {
-                if (n == SNAPSHOT_LAYERS_MAX)
-                        return error_set(&q->e, -E2BIG, "ROLLBACK takes at most %u layers", SNAPSHOT_LAYERS_MAX);
-                layers[n] = *fd;
-        }
-        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
-                fd = param_fd(q, &p, VMM_FD_DISK_OVERLAY, i);
-                overlays[i] = fd ? TAKE_FD(*fd) : -EBADF;
-        }
-        return machine_rollback(c->machine, *state, layers, n, overlays, &q->e);
+        if (!param_fd(q, &p, VMM_FD_STATE, 0))
+                return error_set(&q->e, -EINVAL, "ROLLBACK takes a state file");
+        r = params_snapshot(q, &p, "ROLLBACK", &files);
+        return r < 0 ? r : machine_rollback(c->machine, &files, &q->e);
 }
 
 static int op_claim(Control *c, Request *q) {
@@ -289,7 +313,7 @@ static void on_stream_answer(void *userdata, int error, const uint8_t *frame, si
 
         VmmMessage head = { .op = VMM_OP_STREAM, .flags = VMM_FLAG_REPLY, .seq = pending->seq,
                             .error = error };
-        peer_send(c->peer, head, &records, -EBADF);
+        peer_send(c->peer, head, &records, NULL, 0);
 }
 
 static int op_stream(Control *c, Request *q) {
@@ -323,8 +347,7 @@ static int op_console(Control *c, Request *q) {
         if (r < 0)
                 return r;
 
-        put_console(c, q);
-        return q->reply_fd >= 0 ? 0 : error_set(&q->e, -ENODEV, "no console");
+        return put_fd(q, VMM_FD_CONSOLE, machine_console_fd(c->machine)) ? 0 : error_set(&q->e, -ENODEV, "no console");
 }
 
 static void put_counter(void *userdata, const char *name, uint64_t value) {
@@ -432,7 +455,6 @@ static void on_message(void *userdata, const VmmMessage *head, const uint8_t *re
                 .fds = fds,
                 .n_fds = n_fds,
                 .reply = TLV_WRITER_INIT(VMM_MESSAGE_MAX - sizeof(VmmMessage)),
-                .reply_fd = -EBADF,
         };
 
         int r = serve(c, &q);
@@ -441,7 +463,7 @@ static void on_message(void *userdata, const VmmMessage *head, const uint8_t *re
         if (r < 0) {
                 tlv_writer_done(&q.reply);
                 q.reply = TLV_WRITER_INIT(VMM_MESSAGE_MAX - sizeof(VmmMessage));
-                q.reply_fd = -EBADF;
+                q.n_reply_fds = 0;
                 tlv_put_str(&q.reply, VMM_TAG_MESSAGE, q.e.text);
         }
 
@@ -450,7 +472,7 @@ static void on_message(void *userdata, const VmmMessage *head, const uint8_t *re
 
         VmmMessage reply = { .op = head->op, .flags = VMM_FLAG_REPLY, .seq = head->seq, .error = MIN(r, 0) };
         if (!q.deferred)
-                peer_send(c->peer, reply, &q.reply, q.reply_fd);
+                peer_send(c->peer, reply, &q.reply, q.reply_fds, q.n_reply_fds);
         tlv_writer_done(&q.reply);
 }
 
@@ -500,7 +522,7 @@ static int on_connect(LoopSource *s, int fd, uint32_t events, void *userdata) {
 static void send_event(Control *c, VmmOp op, const TlvWriter *records) {
         /* Without the memory for a record cubed is told by what follows, or by its own time-out. */
         if (c->peer && tlv_writer_finish(records) >= 0)
-                peer_send(c->peer, (VmmMessage) { .op = (uint16_t) op }, records, -EBADF);
+                peer_send(c->peer, (VmmMessage) { .op = (uint16_t) op }, records, NULL, 0);
 }
 
 static void on_agent(void *userdata, const uint8_t *frame, size_t size) {

@@ -7,8 +7,7 @@ struct DevicesLoad {
         VirtioLoad virtio[_SLOT_MAX];
         VsockLoad *vsock;
         MemLoad mem;
-        Overlay overlays[2];
-        bool has_overlay[2];
+        OverlayChange disk;
 };
 
 /* NULL for a function that is not virtio, or not there. */
@@ -117,20 +116,17 @@ static int prepare_memory(Devices *d, const SnapshotFile *f, DevicesLoad *l, Err
         return r < 0 ? r : virtio_mem_parse(d->mem, &l->virtio[SLOT_MEM].state, &reader, &l->mem, e);
 }
 
-static int prepare_overlay(Devices *d, unsigned disk, int *fd, DevicesLoad *l, ErrorText *e) {
-        if (*fd < 0)
-                return 0;
-        if (!d->disks[disk] || virtio_blk_overlay(d->disks[disk])->overlay_fd < 0)
-                return error_set(e, -EINVAL, "an overlay for disk %u, which takes none", disk);
+static int prepare_disk(Devices *d, OverlayFds *fds, DevicesLoad *l, ErrorText *e) {
+        Overlay *overlay = devices_overlay(d);
 
-        int r = overlay_open_other(virtio_blk_overlay(d->disks[disk]), TAKE_FD(*fd), &l->overlays[disk]);
-        if (r < 0)
-                return error_set_errno(e, r, "the overlay for disk %u", disk);
-        l->has_overlay[disk] = true;
-        return 0;
+        if (fds->overlay_fd < 0 && fds->n_layers == 0)
+                return 0;
+        if (!overlay)
+                return error_set(e, -EINVAL, "an overlay, but there is no disk that could be written");
+        return overlay_prepare_other(overlay, fds, &l->disk, e);
 }
 
-static int prepare(Devices *d, const SnapshotFile *f, int overlay_fds[static 2], DevicesLoad *l, ErrorText *e) {
+static int prepare(Devices *d, const SnapshotFile *f, OverlayFds *disk, DevicesLoad *l, ErrorText *e) {
         int r = check_slots(d, f, e);
 
         for (unsigned i = 0; i < _SLOT_MAX && r >= 0; i++)
@@ -139,21 +135,19 @@ static int prepare(Devices *d, const SnapshotFile *f, int overlay_fds[static 2],
                 r = prepare_vsock(d, f, l, e);
         if (r >= 0)
                 r = prepare_memory(d, f, l, e);
-        for (unsigned i = 0; i < ELEMENTSOF(l->overlays) && r >= 0; i++)
-                r = prepare_overlay(d, i, &overlay_fds[i], l, e);
-        return r;
+        return r < 0 ? r : prepare_disk(d, disk, l, e);
 }
 
-int devices_prepare(Devices *d, const SnapshotFile *f, int overlay_fds[static 2], DevicesLoad **ret, ErrorText *e) {
+int devices_prepare(Devices *d, const SnapshotFile *f, OverlayFds *disk, DevicesLoad **ret, ErrorText *e) {
         assert(d);
         assert(f);
+        assert(disk);
         assert(ret);
 
         DevicesLoad *l = new0(DevicesLoad, 1);
-        int r = l ? prepare(d, f, overlay_fds, l, e) : error_set(e, -ENOMEM, "out of memory");
+        int r = l ? prepare(d, f, disk, l, e) : error_set(e, -ENOMEM, "out of memory");
 
-        for (unsigned i = 0; i < 2; i++)
-                overlay_fds[i] = safe_close(overlay_fds[i]);
+        overlay_fds_done(disk);
         if (r < 0) {
                 devices_load_free(l);
                 return r;
@@ -167,9 +161,7 @@ DevicesLoad *devices_load_free(DevicesLoad *l) {
                 return NULL;
 
         virtio_vsock_load_free(l->vsock);
-        for (unsigned i = 0; i < ELEMENTSOF(l->overlays); i++)
-                if (l->has_overlay[i])
-                        overlay_done_other(&l->overlays[i]);
+        overlay_change_done(&l->disk);
         free(l);
         return NULL;
 }
@@ -200,8 +192,7 @@ void devices_apply(Devices *d, DevicesLoad *l) {
                         snapshot_virtio_apply(v, &l->virtio[i]);
         }
         virtio_vsock_apply(d->vsock, TAKE_PTR(l->vsock));
-        for (unsigned i = 0; i < ELEMENTSOF(l->overlays); i++)
-                if (l->has_overlay[i])
-                        overlay_swap(virtio_blk_overlay(d->disks[i]), &l->overlays[i]);
+        if (devices_overlay(d))
+                overlay_change(devices_overlay(d), &l->disk);
         devices_load_free(l);
 }

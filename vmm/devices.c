@@ -253,24 +253,24 @@ static void make_pvpanic(Devices *d) {
         d->slots[SLOT_PVPANIC] = &d->pvpanic.pci;
 }
 
-static int make_disks(Devices *d, const DevicesConfig *config) {
+void disk_config_done(DiskConfig *c) {
+        assert(c);
+
+        c->base_fd = safe_close(c->base_fd);
+        overlay_fds_done(&c->over);
+}
+
+static int make_disks(Devices *d, DevicesConfig *config, ErrorText *e) {
         static const char *const names[] = { "vda", "vdb" };
         int r = 0;
 
         static_assert(ELEMENTSOF(names) == ELEMENTSOF(config->disks), "a name for each disk");
 
-        /* All fds are ours from the start: a disk that isn't made closes its own. */
-        for (unsigned i = 0; i < ELEMENTSOF(config->disks); i++) {
-                const DiskConfig *disk = &config->disks[i];
-
-                if (!disk->present)
+        for (unsigned i = 0; i < ELEMENTSOF(config->disks) && r >= 0; i++) {
+                if (!config->disks[i].present)
                         continue;
-                if (r < 0) {
-                        safe_close(disk->base_fd);
-                        safe_close(disk->overlay_fd);
-                        continue;
-                }
-                r = virtio_blk_new(d->vm, bar_gpa(SLOT_VDA + i), names[i], disk, on_device_error, d, &d->disks[i]);
+                r = virtio_blk_new(d->vm, bar_gpa(SLOT_VDA + i), names[i], &config->disks[i], on_device_error, d,
+                                   &d->disks[i], e);
                 if (r >= 0)
                         d->slots[SLOT_VDA + i] = &virtio_blk_pci(d->disks[i])->pci;
         }
@@ -307,7 +307,22 @@ static int make_memory_devices(Devices *d, Loop *loop) {
         return 0;
 }
 
-int devices_new(Vm *vm, Loop *loop, const DevicesConfig *config, const DeviceEvents *events, Devices **ret) {
+static int make_all(Devices *d, Loop *loop, DevicesConfig *config, ErrorText *e) {
+        make_host_bridge(d);
+        make_pvpanic(d);
+
+        int r = make_disks(d, config, e);
+        if (r < 0)
+                return r;
+        r = make_loop_devices(d, loop, config->guest_cid);
+        if (r >= 0)
+                r = make_memory_devices(d, loop);
+        if (r >= 0)
+                r = make_disk_loop(d);
+        return r < 0 ? error_set_errno(e, r, "making the devices") : 0;
+}
+
+int devices_new(Vm *vm, Loop *loop, DevicesConfig *config, const DeviceEvents *events, Devices **ret, ErrorText *e) {
         assert(vm);
         assert(loop);
         assert(config);
@@ -317,11 +332,9 @@ int devices_new(Vm *vm, Loop *loop, const DevicesConfig *config, const DeviceEve
         Devices *d = new0(Devices, 1);
         if (!d) {
                 for (unsigned i = 0; i < ELEMENTSOF(config->disks); i++)
-                        if (config->disks[i].present) {
-                                safe_close(config->disks[i].base_fd);
-                                safe_close(config->disks[i].overlay_fd);
-                        }
-                return -ENOMEM;
+                        if (config->disks[i].present)
+                                disk_config_done(&config->disks[i]);
+                return error_set(e, -ENOMEM, "out of memory");
         }
 
         d->vm = vm;
@@ -329,16 +342,12 @@ int devices_new(Vm *vm, Loop *loop, const DevicesConfig *config, const DeviceEve
         d->disk_stop_fd = d->disk_park_fd = -EBADF;
         (void) pthread_mutex_init(&d->park_lock, NULL);
         (void) pthread_cond_init(&d->park_changed, NULL);
-        make_host_bridge(d);
-        make_pvpanic(d);
 
-        int r = make_disks(d, config);
-        if (r >= 0)
-                r = make_loop_devices(d, loop, config->guest_cid);
-        if (r >= 0)
-                r = make_memory_devices(d, loop);
-        if (r >= 0)
-                r = make_disk_loop(d);
+        int r = make_all(d, loop, config, e);
+        /* Of disks that were not made. */
+        for (unsigned i = 0; i < ELEMENTSOF(config->disks); i++)
+                if (config->disks[i].present)
+                        disk_config_done(&config->disks[i]);
         if (r < 0) {
                 devices_free(d);
                 return r;
@@ -424,6 +433,15 @@ void devices_resume(Devices *d) {
                 if (d->disks[i])
                         virtio_pci_resume(virtio_blk_pci(d->disks[i]));
         unpark_disks(d);
+}
+
+Overlay *devices_overlay(Devices *d) {
+        assert(d);
+
+        for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
+                if (d->disks[i] && overlay_top_fd(virtio_blk_overlay(d->disks[i])) >= 0)
+                        return virtio_blk_overlay(d->disks[i]);
+        return NULL;
 }
 
 int devices_control_send(Devices *d, const uint8_t *frame, size_t size) {

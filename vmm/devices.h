@@ -9,6 +9,7 @@
 
 #include "base/frame.h"
 #include "vmm/loop.h"
+#include "vmm/overlay.h"
 #include "vmm/snapshot-file.h"
 #include "vmm/vm.h"
 
@@ -32,18 +33,21 @@ typedef struct DiskConfig {
         bool present;
         bool read_only;
         int base_fd;            /* owned by the devices from here on */
-        int overlay_fd;         /* the same; -EBADF when read-only */
+        OverlayFds over;        /* the same; none when read-only */
         uint64_t base_bytes;
         uint64_t disk_bytes;
 } DiskConfig;
 
+void disk_config_done(DiskConfig *c);
+
 typedef struct DevicesConfig {
-        DiskConfig disks[2];
+        DiskConfig disks[2];    /* one of them at most can be written */
         uint32_t guest_cid;
 } DevicesConfig;
 
-/* Makes all devices and their threads' resources; nothing is handled before devices_start(). */
-int devices_new(Vm *vm, Loop *loop, const DevicesConfig *config, const DeviceEvents *events, Devices **ret);
+/* Makes all devices and their threads' resources; nothing is handled before devices_start(). Takes the descriptors
+ * in config, in any case. */
+int devices_new(Vm *vm, Loop *loop, DevicesConfig *config, const DeviceEvents *events, Devices **ret, ErrorText *e);
 /* Registers ioeventfds and starts the disk thread. */
 int devices_start(Devices *d);
 Devices *devices_free(Devices *d);
@@ -69,14 +73,17 @@ void devices_resume(Devices *d);
 
 /* Both while paused, or before the start. */
 void devices_save(Devices *d, SnapshotWriter *w);
-/* Loading a snapshot: prepare checks everything and changes nothing, apply can't fail. overlay_fds: for each
- * disk another overlay, or -EBADF; taken in any case. */
+/* Loading a snapshot: prepare checks everything and changes nothing, apply can't fail. disk: what else lies over the
+ * writable disk's base then; none: it stays. Taken in any case. */
 typedef struct DevicesLoad DevicesLoad;
-int devices_prepare(Devices *d, const SnapshotFile *f, int overlay_fds[static 2], DevicesLoad **ret, ErrorText *e);
+int devices_prepare(Devices *d, const SnapshotFile *f, OverlayFds *disk, DevicesLoad **ret, ErrorText *e);
 bool devices_load_has_control(const DevicesLoad *l);
 /* Takes l. The devices are paused afterwards, streams from before are gone. */
 void devices_apply(Devices *d, DevicesLoad *l);
 DevicesLoad *devices_load_free(DevicesLoad *l);
+
+/* The overlay of the disk that can be written; to be changed while paused. NULL without such a disk. */
+Overlay *devices_overlay(Devices *d);
 
 /* The agent's first answer to a stream (a whole frame, header included), or error < 0:
  * -ECONNREFUSED, -ETIMEDOUT, -ECONNRESET, -EBADMSG. */

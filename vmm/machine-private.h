@@ -9,9 +9,6 @@
 #include "vmm/snapshot-vcpu.h"
 #include "vmm/vcpu.h"
 
-/* A LOAD brings at most SNAPSHOT_LAYERS_MAX; each RESUME may add one. */
-#define MACHINE_LAYERS_MAX 64U
-
 struct Machine {
         Loop *loop;
         MachineEvents events;
@@ -35,7 +32,7 @@ struct Machine {
         uint64_t clock_nsec;      /* kvm-clock, together with times */
         uint8_t saved_id[SNAPSHOT_ID_BYTES];  /* of the last SAVE since guest code ran */
         /* What the RAM is made of, the lowest first, but for its private pages. */
-        uint8_t layer_ids[MACHINE_LAYERS_MAX][SNAPSHOT_ID_BYTES];
+        uint8_t layer_ids[SNAPSHOT_LAYERS_MAX][SNAPSHOT_ID_BYTES];
         unsigned n_layers;
         unsigned n_layer_runs;
 

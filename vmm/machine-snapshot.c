@@ -4,57 +4,14 @@
 #include <sys/stat.h>
 #include <x86intrin.h>
 
-#include "base/agent-proto.h"
 #include "vmm/machine-private.h"
-#include "vmm/memmap.h"
+#include "vmm/snapshot-state.h"
 #include "vmm/vmgenid.h"
 
 /* How long a vCPU may take to leave the guest. */
 #define PAUSE_TIMEOUT_USEC (2 * USEC_PER_SEC)
 /* By how much the TSC of a host may differ for a guest that was told it is invariant. */
 #define TSC_TOLERANCE_PPM 250U
-
-typedef struct DiskShape {
-        uint32_t present;
-        uint32_t read_only;
-        uint64_t disk_bytes;
-} DiskShape;
-
-typedef struct ConfigState {
-        uint64_t mem_bytes;
-        uint32_t n_cpus;
-        uint32_t max_cpus;
-        uint32_t cpuid_hide;
-        uint32_t tsc_khz;
-        DiskShape disks[CONFIG_DISKS_MAX];
-        uint64_t plug_bytes;
-} ConfigState;
-
-typedef struct MemmapState {
-        uint32_t n_regions;
-        uint32_t reserved;
-        struct {
-                uint64_t gpa;
-                uint64_t bytes;
-        } regions[GUEST_REGIONS_MAX];
-} MemmapState;
-
-/* A state file, read and checked as far as that is possible without a machine. */
-typedef struct StateFile {
-        uint8_t *data;
-        SnapshotFile file;
-        ConfigState config;
-        MemmapState memmap;
-        uint64_t clock_nsec;
-        SerialState serial;
-        const uint8_t *agent;     /* its AGENT_READY frame */
-        size_t agent_bytes;
-} StateFile;
-
-static void state_file_done(StateFile *s) {
-        free(s->data);
-        *s = (StateFile) {};
-}
 
 /* Pause */
 
@@ -127,7 +84,17 @@ int machine_set_time(Machine *m, ErrorText *e) {
         return tell_was_away(m, e);
 }
 
-static int check_new_layer(const Machine *m, const Layer *l, ErrorText *e) {
+/* Resume */
+
+static void note_layers(Machine *m, const LayerStack *stack) {
+        m->n_layers = stack->n;
+        m->n_layer_runs = layer_stack_runs(stack);
+        for (unsigned i = 0; i < stack->n; i++)
+                memcpy(m->layer_ids[i], stack->layers[i].header.id, SNAPSHOT_ID_BYTES);
+}
+
+/* The uppermost one is what was saved last, on top of what is there: all that is private now is in it. */
+static int check_saved(const Machine *m, const Layer *l, ErrorText *e) {
         static const uint8_t none[SNAPSHOT_ID_BYTES];
         const uint8_t *top = m->n_layers > 0 ? m->layer_ids[m->n_layers - 1] : none;
 
@@ -135,48 +102,101 @@ static int check_new_layer(const Machine *m, const Layer *l, ErrorText *e) {
                 return error_set(e, -EBADMSG, "RESUME: the memory file is not of what was saved last");
         if (memcmp(l->header.parent, top, sizeof(none)) != 0)
                 return error_set(e, -EBADMSG, "RESUME: the memory file stands on another one");
-        if (m->n_layers == MACHINE_LAYERS_MAX || m->n_layer_runs + l->header.n_runs > LAYER_RUNS_MAX)
-                return error_set(e, -E2BIG, "RESUME: too many layers of memory");
         return 0;
 }
 
-/* Its content is what the guest sees anyway; a mapping that fails may leave less than that. */
-static int add_layer(Machine *m, int fd, ErrorText *e) {
-        Layer layer;
-
-        int r = layer_open(&layer, fd, &m->vm.mem, e);
+static int open_one(const Machine *m, int fd, LayerStack *stack, ErrorText *e) {
+        int r = layer_open(&stack->layers[0], fd, &m->vm.mem, e);
         if (r < 0)
                 return r;
-        r = check_new_layer(m, &layer, e);
-        if (r >= 0) {
-                r = layer_map(&layer, &m->vm.mem, e);
-                if (r < 0)
+        stack->n = 1;
+
+        r = check_saved(m, &stack->layers[0], e);
+        if (r < 0)
+                return r;
+        if (m->n_layers == SNAPSHOT_LAYERS_MAX || m->n_layer_runs + layer_stack_runs(stack) > LAYER_RUNS_MAX)
+                return error_set(e, -E2BIG, "RESUME: the memory has %u layers with %u runs, no more can be: give a "
+                                 "shorter chain of the same content", m->n_layers, m->n_layer_runs);
+        return 0;
+}
+
+/* One file for the top of what is there, or several for all of it. */
+static int open_new_layers(const Machine *m, const SnapshotFds *files, LayerStack *stack, ErrorText *e) {
+        if (files->n_layers == 0)
+                return 0;
+        if (files->n_layers == 1)
+                return open_one(m, files->layer_fds[0], stack, e);
+
+        int r = layer_stack_open(stack, files->layer_fds, files->n_layers, m->saved_id, &m->vm.mem, e);
+        return r < 0 ? r : check_saved(m, &stack->layers[stack->n - 1], e);
+}
+
+static int prepare_disk(Machine *m, OverlayFds *fds, OverlayChange *ret, ErrorText *e) {
+        Overlay *overlay = devices_overlay(m->devices);
+
+        if (fds->overlay_fd < 0 && fds->n_layers == 0)
+                return 0;
+        if (!overlay)
+                return error_set(e, -EINVAL, "RESUME: an overlay, but there is no disk that could be written");
+        return overlay_prepare_next(overlay, fds, ret, e);
+}
+
+/* Their content is what the guest sees anyway; a mapping that fails may leave less than that. */
+static int put_beneath(Machine *m, const LayerStack *stack, ErrorText *e) {
+        bool touched = true;
+        int r;
+
+        if (stack->n == 0)
+                return 0;
+        r = stack->n == 1 ? layer_map(&stack->layers[0], &m->vm.mem, e) :
+                            layer_stack_map(stack, &m->vm.mem, &touched, e);
+        if (r < 0) {
+                if (touched)
                         m->state = VMM_STATE_TORN;
+                return r;
         }
-        if (r >= 0) {
-                memcpy(m->layer_ids[m->n_layers++], layer.header.id, SNAPSHOT_ID_BYTES);
-                m->n_layer_runs += layer.header.n_runs;
-                memset(m->saved_id, 0, sizeof(m->saved_id));
+
+        if (stack->n > 1)
+                note_layers(m, stack);
+        else {
+                memcpy(m->layer_ids[m->n_layers++], stack->layers[0].header.id, SNAPSHOT_ID_BYTES);
+                m->n_layer_runs += layer_stack_runs(stack);
         }
-        layer_done(&layer);
+        return 0;
+}
+
+/* What can be refused is, before anything changes; then memory and disk change together. */
+static int prepare_run(Machine *m, const uint8_t *frame, size_t size, SnapshotFds *files, ErrorText *e) {
+        _cleanup_overlay_change_ OverlayChange disk = {};
+        _cleanup_layer_stack_ LayerStack stack = {};
+
+        int r = open_new_layers(m, files, &stack, e);
+        if (r >= 0)
+                r = prepare_disk(m, &files->disk, &disk, e);
+        if (r >= 0 && frame)
+                r = machine_keep_claim(m, "RESUME", frame, size, e);
+        if (r >= 0)
+                r = machine_set_time(m, e);
+        if (r >= 0)
+                r = put_beneath(m, &stack, e);
+        if (r < 0)
+                return r;
+
+        if (devices_overlay(m->devices))
+                overlay_change(devices_overlay(m->devices), &disk);
+        r = frame ? vmgenid_renew(&m->vm.mem, e) : 0;
+        if (r < 0)
+                m->state = VMM_STATE_TORN;
         return r;
 }
 
-int machine_resume(Machine *m, const uint8_t *frame, size_t size, int layer_fd, ErrorText *e) {
-        assert(m);
-
+static int resume(Machine *m, const uint8_t *frame, size_t size, SnapshotFds *files, ErrorText *e) {
         if (m->state != VMM_STATE_PAUSED)
                 return machine_wrong_state(m, "RESUME", e);
         if (!frame != !m->needs_claim)
                 return error_set(e, -EINVAL, m->needs_claim ? "RESUME: a guest that was rolled back needs a claim" :
                                                               "RESUME: a claim, but the guest was not rolled back");
-        int r = layer_fd >= 0 ? add_layer(m, layer_fd, e) : 0;
-        if (r >= 0 && frame)
-                r = machine_keep_claim(m, "RESUME", frame, size, e);
-        if (r >= 0 && frame)
-                r = vmgenid_renew(&m->vm.mem, e);
-        if (r >= 0)
-                r = machine_set_time(m, e);
+        int r = prepare_run(m, frame, size, files, e);
         if (r < 0)
                 return r;
 
@@ -188,6 +208,15 @@ int machine_resume(Machine *m, const uint8_t *frame, size_t size, int layer_fd, 
         devices_resume(m->devices);
         run_vcpus(m);
         return 0;
+}
+
+int machine_resume(Machine *m, const uint8_t *frame, size_t size, SnapshotFds *files, ErrorText *e) {
+        assert(m);
+        assert(files);
+
+        int r = resume(m, frame, size, files, e);
+        overlay_fds_done(&files->disk);
+        return r;
 }
 
 /* Save */
@@ -313,123 +342,6 @@ int machine_save(Machine *m, int state_fd, int pagemap_fd, uint8_t ret_id[static
         return 0;
 }
 
-/* Reading a state file */
-
-static int read_whole(int fd, uint8_t **ret, size_t *ret_size, ErrorText *e) {
-        struct stat st;
-        size_t done = 0;
-
-        if (fstat(fd, &st) < 0)
-                return error_set_errno(e, -errno, "state file");
-        if (!S_ISREG(st.st_mode) || st.st_size <= 0 || st.st_size > (off_t) SNAPSHOT_STATE_BYTES_MAX)
-                return error_set(e, -EBADMSG, "this is no state file of a snapshot");
-
-        size_t size = (size_t) st.st_size;
-        _cleanup_free_ uint8_t *data = malloc(size);
-        if (!data)
-                return error_set(e, -ENOMEM, "out of memory");
-        while (done < size) {
-                ssize_t n = pread(fd, data + done, size - done, (off_t) done);
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n <= 0)
-                        return error_set_errno(e, n < 0 ? -errno : -EIO, "reading the state file");
-                done += (size_t) n;
-        }
-        *ret = TAKE_PTR(data);
-        *ret_size = size;
-        return 0;
-}
-
-static int read_fixed(const SnapshotFile *f, SnapshotSectionType type, void *ret, size_t size, ErrorText *e) {
-        SnapshotReader reader;
-
-        int r = snapshot_file_section(f, type, 0, &reader, e);
-        if (r >= 0)
-                r = snapshot_read(&reader, ret, size, e);
-        return r < 0 ? r : snapshot_read_end(&reader, e);
-}
-
-static int check_config(const ConfigState *c, ErrorText *e) {
-        if (c->mem_bytes < CONFIG_MEM_MIN || c->mem_bytes > CONFIG_MEM_MAX || c->mem_bytes % CONFIG_MEM_ALIGN != 0)
-                return error_set(e, -EBADMSG, "state file: %llu bytes of memory", (unsigned long long) c->mem_bytes);
-        if (c->plug_bytes > CONFIG_MEM_MAX - c->mem_bytes || c->plug_bytes % MEMMAP_PLUG_ALIGN != 0)
-                return error_set(e, -EBADMSG, "state file: %llu bytes of memory to plug",
-                                 (unsigned long long) c->plug_bytes);
-        if (c->n_cpus < 1 || c->n_cpus > c->max_cpus || c->max_cpus > CONFIG_CPUS_MAX)
-                return error_set(e, -EBADMSG, "state file: %u CPUs of %u possible ones", c->n_cpus, c->max_cpus);
-        if (c->cpuid_hide & ~(uint32_t) VMM_CPUID_HIDE_XSAVE)
-                return error_set(e, -EBADMSG, "state file: unknown CPUID bits to hide");
-        return 0;
-}
-
-/* The guest's RAM is where a machine of that shape has it here. */
-static int check_memmap(const GuestMem *mem, const MemmapState *s, ErrorText *e) {
-        bool same = s->n_regions == mem->n_regions;
-
-        for (unsigned i = 0; i < mem->n_regions && same; i++)
-                same = s->regions[i].gpa == mem->regions[i].gpa && s->regions[i].bytes == mem->regions[i].size;
-        return same ? 0 : error_set(e, -EBADMSG, "state file: memory in other places than here");
-}
-
-static int read_serial(StateFile *s, ErrorText *e) {
-        SnapshotReader reader;
-
-        int r = snapshot_file_section(&s->file, SNAPSHOT_SECTION_SERIAL, 0, &reader, e);
-        return r < 0 ? r : serial_parse(&reader, &s->serial, e);
-}
-
-static int read_agent(StateFile *s, ErrorText *e) {
-        SnapshotReader reader;
-        FrameHeader h;
-
-        int r = snapshot_file_section(&s->file, SNAPSHOT_SECTION_AGENT, 0, &reader, e);
-        if (r < 0 || reader.left == 0)
-                return r;
-
-        s->agent_bytes = reader.left;
-        r = snapshot_read_view(&reader, reader.left, &s->agent, e);
-        if (r < 0)
-                return r;
-        if (s->agent_bytes < FRAME_HEADER_SIZE || s->agent_bytes > FRAME_HEADER_SIZE + AGENT_FRAME_MAX)
-                return snapshot_bad(&reader, e, "a frame of %zu bytes", s->agent_bytes);
-        frame_header_get(s->agent, &h);
-        if (h.type != AGENT_READY || h.len != s->agent_bytes - FRAME_HEADER_SIZE)
-                return snapshot_bad(&reader, e, "a frame that does not introduce an agent");
-        return 0;
-}
-
-static int parse_state(StateFile *s, size_t size, ErrorText *e) {
-        int r = snapshot_file_parse(s->data, size, &s->file, e);
-        if (r >= 0)
-                r = read_fixed(&s->file, SNAPSHOT_SECTION_CONFIG, &s->config, sizeof(s->config), e);
-        if (r >= 0)
-                r = check_config(&s->config, e);
-        if (r >= 0)
-                r = read_fixed(&s->file, SNAPSHOT_SECTION_MEMMAP, &s->memmap, sizeof(s->memmap), e);
-        if (r >= 0)
-                r = read_fixed(&s->file, SNAPSHOT_SECTION_CLOCK, &s->clock_nsec, sizeof(s->clock_nsec), e);
-        if (r >= 0)
-                r = read_serial(s, e);
-        if (r >= 0)
-                r = read_agent(s, e);
-        if (r >= 0 && snapshot_file_count(&s->file, SNAPSHOT_SECTION_VCPU) != s->config.n_cpus)
-                r = error_set(e, -EBADMSG, "state file: %u CPUs, but not that many states of one", s->config.n_cpus);
-        return r;
-}
-
-static int state_file_read(int fd, StateFile *ret, ErrorText *e) {
-        size_t size = 0;
-
-        *ret = (StateFile) {};
-        int r = read_whole(fd, &ret->data, &size, e);
-        if (r >= 0)
-                r = parse_state(ret, size, e);
-        if (r < 0)
-                state_file_done(ret);
-        return r;
-}
-
 /* Load and rollback */
 
 static int check_disks(const Machine *m, const ConfigState *c, ErrorText *e) {
@@ -483,9 +395,8 @@ static void pieces_done(Pieces *p) {
         *p = (Pieces) {};
 }
 #define _cleanup_pieces_ _cleanup_(pieces_done)
-#define _cleanup_state_file_ _cleanup_(state_file_done)
 
-static int prepare(Machine *m, const StateFile *s, int overlay_fds[static CONFIG_DISKS_MAX], Pieces *p, ErrorText *e) {
+static int prepare(Machine *m, const SnapshotState *s, OverlayFds *disk, Pieces *p, ErrorText *e) {
         p->n_vcpus = s->config.n_cpus;
         p->vcpus = new0(VcpuState, p->n_vcpus);
         p->times = new0(VcpuTime, p->n_vcpus);
@@ -495,7 +406,7 @@ static int prepare(Machine *m, const StateFile *s, int overlay_fds[static CONFIG
 
         int r = parse_vcpus(m, &s->file, p->n_vcpus, p->vcpus, e);
         if (r >= 0)
-                r = devices_prepare(m->devices, &s->file, overlay_fds, &p->devices, e);
+                r = devices_prepare(m->devices, &s->file, disk, &p->devices, e);
         if (r >= 0 && s->agent && !devices_load_has_control(p->devices))
                 r = error_set(e, -EBADMSG, "state file: an agent without a connection");
         for (unsigned i = 0; i < p->n_vcpus && r >= 0; i++)
@@ -512,7 +423,7 @@ static void put_times(Machine *m, VcpuTime *times, unsigned n, uint64_t clock_ns
         m->clock_nsec = clock_nsec;
 }
 
-static void put_in_place(Machine *m, const StateFile *s, Pieces *p) {
+static void put_in_place(Machine *m, const SnapshotState *s, Pieces *p) {
         devices_apply(m->devices, TAKE_PTR(p->devices));
         serial_apply(&m->serial, &s->serial);
         put_times(m, TAKE_PTR(p->times), p->n_vcpus, s->clock_nsec);
@@ -527,16 +438,7 @@ static void put_in_place(Machine *m, const StateFile *s, Pieces *p) {
         memset(m->saved_id, 0, sizeof(m->saved_id));
 }
 
-static void note_layers(Machine *m, const LayerStack *stack) {
-        static_assert(MACHINE_LAYERS_MAX >= SNAPSHOT_LAYERS_MAX, "a stack fits");
-
-        m->n_layers = stack->n;
-        m->n_layer_runs = layer_stack_runs(stack);
-        for (unsigned i = 0; i < stack->n; i++)
-                memcpy(m->layer_ids[i], stack->layers[i].header.id, SNAPSHOT_ID_BYTES);
-}
-
-static int check_tsc(const Machine *m, const StateFile *s, ErrorText *e) {
+static int check_tsc(const Machine *m, const SnapshotState *s, ErrorText *e) {
         int khz = ioctl(vcpu_fd(m->vcpus[0]), KVM_GET_TSC_KHZ, 0);
         if (khz <= 0)
                 return error_set_errno(e, khz < 0 ? -errno : -EOPNOTSUPP, "KVM_GET_TSC_KHZ");
@@ -550,7 +452,7 @@ static int check_tsc(const Machine *m, const StateFile *s, ErrorText *e) {
         return 0;
 }
 
-static int add_cpus(Machine *m, const StateFile *s, ErrorText *e) {
+static int add_cpus(Machine *m, const SnapshotState *s, ErrorText *e) {
         CpuidTable host, cpuid;
         SnapshotReader reader;
 
@@ -564,7 +466,7 @@ static int add_cpus(Machine *m, const StateFile *s, ErrorText *e) {
         return r < 0 ? r : check_tsc(m, s, e);
 }
 
-static int take_shape(Machine *m, const StateFile *s, ErrorText *e) {
+static int take_shape(Machine *m, const SnapshotState *s, ErrorText *e) {
         BuildConfig *c = &m->config;
 
         c->mem_bytes = s->config.mem_bytes;
@@ -580,7 +482,7 @@ static int take_shape(Machine *m, const StateFile *s, ErrorText *e) {
         return check_disks(m, &s->config, e);
 }
 
-static int load_memory(Machine *m, const StateFile *s, ErrorText *e) {
+static int load_memory(Machine *m, const SnapshotState *s, ErrorText *e) {
         _cleanup_layer_stack_ LayerStack stack = {};
         bool touched;
 
@@ -599,11 +501,11 @@ static void close_snapshot(BuildConfig *c) {
 }
 
 static int load(Machine *m, ErrorText *e) {
-        int overlay_fds[CONFIG_DISKS_MAX] = { -EBADF, -EBADF };
-        _cleanup_state_file_ StateFile s = {};
+        OverlayFds same = OVERLAY_FDS_NONE;
+        _cleanup_snapshot_state_ SnapshotState s = {};
         _cleanup_pieces_ Pieces p = {};
 
-        int r = state_file_read(m->config.state_fd, &s, e);
+        int r = snapshot_state_read(m->config.state_fd, &s, e);
         if (r >= 0)
                 r = take_shape(m, &s, e);
         if (r >= 0 && m->config.console_fd >= 0)
@@ -611,7 +513,7 @@ static int load(Machine *m, ErrorText *e) {
         if (r >= 0)
                 r = vm_init(&m->vm, m->config.kvm_fd, m->config.mem_bytes, m->config.plug_bytes, e);
         if (r >= 0)
-                r = check_memmap(&m->vm.mem, &s.memmap, e);
+                r = snapshot_state_check_memmap(&s, &m->vm.mem, e);
         if (r >= 0)
                 r = load_memory(m, &s, e);
         if (r >= 0)
@@ -621,7 +523,7 @@ static int load(Machine *m, ErrorText *e) {
         if (r >= 0)
                 r = add_cpus(m, &s, e);
         if (r >= 0)
-                r = prepare(m, &s, overlay_fds, &p, e);
+                r = prepare(m, &s, &same, &p, e);
         if (r >= 0)
                 r = load_vcpus(m, p.vcpus, p.n_vcpus, e);
         if (r < 0)
@@ -655,13 +557,13 @@ int machine_load(Machine *m, BuildConfig *config, ErrorText *e) {
         return 0;
 }
 
-static int check_same_shape(const Machine *m, const StateFile *s, ErrorText *e) {
+static int check_same_shape(const Machine *m, const SnapshotState *s, ErrorText *e) {
         const ConfigState *c = &s->config;
 
         if (c->mem_bytes != m->config.mem_bytes || c->plug_bytes != m->config.plug_bytes ||
             c->max_cpus != m->config.max_cpus || c->n_cpus != m->n_vcpus || c->cpuid_hide != m->config.cpuid_hide)
                 return error_set(e, -EXDEV, "ROLLBACK: the snapshot is of a machine of another shape");
-        int r = check_memmap(&m->vm.mem, &s->memmap, e);
+        int r = snapshot_state_check_memmap(s, &m->vm.mem, e);
         return r < 0 ? r : check_disks(m, c, e);
 }
 
@@ -718,7 +620,7 @@ static int put_back(Machine *m, const SnapshotFile *old) {
                 return -ENOMEM;
         int r = parse_vcpus(m, old, m->n_vcpus, states, NULL);
         if (r >= 0)
-                r = read_fixed(old, SNAPSHOT_SECTION_CLOCK, &clock_nsec, sizeof(clock_nsec), NULL);
+                r = snapshot_file_read(old, SNAPSHOT_SECTION_CLOCK, &clock_nsec, sizeof(clock_nsec), NULL);
         if (r >= 0)
                 r = load_vcpus(m, states, m->n_vcpus, NULL);
         if (r < 0)
@@ -730,7 +632,7 @@ static int put_back(Machine *m, const SnapshotFile *old) {
 }
 
 /* vCPUs first: what KVM refuses, it refuses while the memory is still the old one. */
-static int roll_back(Machine *m, const StateFile *s, const LayerStack *stack, Pieces *p, ErrorText *e) {
+static int roll_back(Machine *m, const SnapshotState *s, const LayerStack *stack, Pieces *p, ErrorText *e) {
         _cleanup_snapshot_writer_ SnapshotWriter w = {};
         _cleanup_free_ uint8_t *old_data = NULL;
         SnapshotFile old = {};
@@ -754,53 +656,29 @@ static int roll_back(Machine *m, const StateFile *s, const LayerStack *stack, Pi
         return 0;
 }
 
-/* From the order of the writable disks to that of all. None at all: the disks stay as they are. */
-static int sort_overlays(const Machine *m, int fds[static CONFIG_DISKS_MAX], ErrorText *e) {
-        unsigned n_given = 0, n_writable = 0, n = 0;
-        int given[CONFIG_DISKS_MAX];
-
-        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
-                given[i] = fds[i];
-                n_given += fds[i] >= 0;
-                n_writable += m->config.disks[i].present && !m->config.disks[i].read_only;
-        }
-        if (n_given > 0 && n_given != n_writable)
-                return error_set(e, -EINVAL, "ROLLBACK: %u overlays for %u writable disks", n_given, n_writable);
-
-        for (unsigned i = 0; i < CONFIG_DISKS_MAX && n_given > 0; i++)
-                fds[i] = m->config.disks[i].present && !m->config.disks[i].read_only ? given[n++] : -EBADF;
-        return 0;
-}
-
-static int rollback(Machine *m, int state_fd, const int *layer_fds, unsigned n_layers,
-                    int overlay_fds[static CONFIG_DISKS_MAX], ErrorText *e) {
+static int rollback(Machine *m, SnapshotFds *files, ErrorText *e) {
         _cleanup_layer_stack_ LayerStack stack = {};
-        _cleanup_state_file_ StateFile s = {};
+        _cleanup_snapshot_state_ SnapshotState s = {};
         _cleanup_pieces_ Pieces p = {};
 
         if (m->state != VMM_STATE_PAUSED && m->state != VMM_STATE_TORN)
                 return machine_wrong_state(m, "ROLLBACK", e);
-        if (n_layers > SNAPSHOT_LAYERS_MAX)
-                return error_set(e, -E2BIG, "ROLLBACK: %u layers, %u can be", n_layers, SNAPSHOT_LAYERS_MAX);
 
-        int r = sort_overlays(m, overlay_fds, e);
-        if (r >= 0)
-                r = state_file_read(state_fd, &s, e);
+        int r = snapshot_state_read(files->state_fd, &s, e);
         if (r >= 0)
                 r = check_same_shape(m, &s, e);
         if (r >= 0)
-                r = layer_stack_open(&stack, layer_fds, n_layers, s.file.header.id, &m->vm.mem, e);
+                r = layer_stack_open(&stack, files->layer_fds, files->n_layers, s.file.header.id, &m->vm.mem, e);
         if (r >= 0)
-                r = prepare(m, &s, overlay_fds, &p, e);
+                r = prepare(m, &s, &files->disk, &p, e);
         return r < 0 ? r : roll_back(m, &s, &stack, &p, e);
 }
 
-int machine_rollback(Machine *m, int state_fd, const int *layer_fds, unsigned n_layers,
-                     int overlay_fds[static CONFIG_DISKS_MAX], ErrorText *e) {
+int machine_rollback(Machine *m, SnapshotFds *files, ErrorText *e) {
         assert(m);
+        assert(files);
 
-        int r = rollback(m, state_fd, layer_fds, n_layers, overlay_fds, e);
-        for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
-                overlay_fds[i] = safe_close(overlay_fds[i]);
+        int r = rollback(m, files, e);
+        overlay_fds_done(&files->disk);
         return r;
 }

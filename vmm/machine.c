@@ -248,11 +248,10 @@ int machine_add_devices(Machine *m, ErrorText *e) {
         for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
                 config.disks[i] = m->config.disks[i];
                 /* The devices' own from here on. */
-                m->config.disks[i].base_fd = m->config.disks[i].overlay_fd = -EBADF;
+                m->config.disks[i].base_fd = -EBADF;
+                m->config.disks[i].over = OVERLAY_FDS_NONE;
         }
-
-        int r = devices_new(&m->vm, m->loop, &config, &events, &m->devices);
-        return r < 0 ? error_set_errno(e, r, "making the devices") : 0;
+        return devices_new(&m->vm, m->loop, &config, &events, &m->devices, e);
 }
 
 int machine_add_vcpus(Machine *m, const CpuidTable *cpuid, ErrorText *e) {
@@ -439,7 +438,7 @@ void machine_terminate(Machine *m) {
 
         /* Nobody else may be there to let it go on. */
         if (m->state == VMM_STATE_PAUSED && !m->needs_claim)
-                (void) machine_resume(m, NULL, 0, -EBADF, NULL);
+                (void) machine_resume(m, NULL, 0, &SNAPSHOT_FDS_NONE, NULL);
 
         if (m->state == VMM_STATE_RUNNING)
                 (void) machine_stop(m, m->config.stop_timeout_usec, NULL);
@@ -488,6 +487,18 @@ bool machine_agent_ready(const Machine *m, const uint8_t **ret_frame, size_t *re
         *ret_frame = m->ready_frame;
         *ret_size = m->ready_size;
         return m->ready_frame;
+}
+
+int machine_overlay_fd(const Machine *m) {
+        assert(m);
+
+        Overlay *overlay = m->devices ? devices_overlay(m->devices) : NULL;
+        return overlay ? overlay_top_fd(overlay) : -EBADF;
+}
+
+const uint8_t *machine_layer_id(const Machine *m) {
+        assert(m);
+        return m->n_layers > 0 ? m->layer_ids[m->n_layers - 1] : NULL;
 }
 
 int machine_console_fd(const Machine *m) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -16,7 +17,8 @@ static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "headers are sent as they lie in 
 typedef struct Parcel {
         STAILQ_ENTRY(Parcel) entry;
         size_t size;
-        int fd;        /* borrowed, or -EBADF */
+        int fds[PEER_FDS_MAX]; /* its own: those it was made from may be closed when its turn comes */
+        size_t n_fds;
         uint8_t data[];
 } Parcel;
 
@@ -60,8 +62,8 @@ static void update_events(Peer *p) {
 }
 
 /* 0 sent, -EAGAIN, or the peer is broken. */
-static int send_now(Peer *p, const struct iovec *iov, size_t n_iov, int fd) {
-        int r = send_packet(p->fd, iov, n_iov, &fd, fd >= 0);
+static int send_now(Peer *p, const struct iovec *iov, size_t n_iov, const int *fds, size_t n_fds) {
+        int r = send_packet(p->fd, iov, n_iov, fds, n_fds);
         if (r == -ENOBUFS)
                 r = -EAGAIN;
         if (r < 0 && r != -EAGAIN)
@@ -74,6 +76,7 @@ static void drop_first(Peer *p) {
 
         STAILQ_REMOVE_HEAD(&p->queue, entry);
         p->queued_bytes -= sizeof(Parcel) + parcel->size;
+        close_many(parcel->fds, parcel->n_fds);
         free(parcel);
 }
 
@@ -83,13 +86,23 @@ static void drain(Peer *p) {
         while (!p->broken && (parcel = STAILQ_FIRST(&p->queue))) {
                 struct iovec iov = { parcel->data, parcel->size };
 
-                if (send_now(p, &iov, 1, parcel->fd) < 0)
+                if (send_now(p, &iov, 1, parcel->fds, parcel->n_fds) < 0)
                         break;
                 drop_first(p);
         }
 }
 
-static void enqueue(Peer *p, const VmmMessage *head, const TlvWriter *records, int fd) {
+static int parcel_add_fds(Parcel *parcel, const int *fds, size_t n_fds) {
+        for (; parcel->n_fds < n_fds; parcel->n_fds++) {
+                int fd = fcntl(fds[parcel->n_fds], F_DUPFD_CLOEXEC, 0);
+                if (fd < 0)
+                        return -errno;
+                parcel->fds[parcel->n_fds] = fd;
+        }
+        return 0;
+}
+
+static void enqueue(Peer *p, const VmmMessage *head, const TlvWriter *records, const int *fds, size_t n_fds) {
         size_t size = sizeof(*head) + head->len;
 
         if (sizeof(Parcel) + size > PEER_QUEUE_MAX - p->queued_bytes) {
@@ -102,8 +115,13 @@ static void enqueue(Peer *p, const VmmMessage *head, const TlvWriter *records, i
                 cut_off(p);
                 return;
         }
-        parcel->fd = fd;
-        parcel->size = size;
+        *parcel = (Parcel) { .size = size };
+        if (parcel_add_fds(parcel, fds, n_fds) < 0) {
+                close_many(parcel->fds, parcel->n_fds);
+                free(parcel);
+                cut_off(p);
+                return;
+        }
         memcpy(parcel->data, head, sizeof(*head));
         if (head->len > 0)
                 memcpy(parcel->data + sizeof(*head), records->data, head->len);
@@ -112,8 +130,9 @@ static void enqueue(Peer *p, const VmmMessage *head, const TlvWriter *records, i
         p->queued_bytes += sizeof(Parcel) + size;
 }
 
-void peer_send(Peer *p, VmmMessage head, const TlvWriter *records, int fd) {
+void peer_send(Peer *p, VmmMessage head, const TlvWriter *records, const int *fds, size_t n_fds) {
         assert(p);
+        assert(n_fds <= PEER_FDS_MAX);
 
         head.magic = VMM_PROTO_MAGIC;
         head.version = VMM_PROTO_VERSION;
@@ -125,8 +144,8 @@ void peer_send(Peer *p, VmmMessage head, const TlvWriter *records, int fd) {
                         { records ? records->data : NULL, head.len },
                 };
 
-                if (!STAILQ_EMPTY(&p->queue) || send_now(p, iov, ELEMENTSOF(iov), fd) == -EAGAIN)
-                        enqueue(p, &head, records, fd);
+                if (!STAILQ_EMPTY(&p->queue) || send_now(p, iov, ELEMENTSOF(iov), fds, n_fds) == -EAGAIN)
+                        enqueue(p, &head, records, fds, n_fds);
         }
         update_events(p);
 }

@@ -14,6 +14,7 @@
 
 #define PEER_QUEUE_HIGH KIB(256)
 #define PEER_QUEUE_MAX MIB(2)
+#define PEER_FDS_MAX 2U
 
 typedef struct Peer Peer;
 
@@ -32,8 +33,8 @@ typedef struct PeerEvents {
 int peer_new(Loop *loop, int fd, const PeerEvents *events, Peer **ret);
 Peer *peer_free(Peer *p);
 
-/* head->len is filled in. records may be NULL. fd, if one is to be attached, is borrowed until it is sent.
+/* head->len is filled in. records may be NULL. fds, at most PEER_FDS_MAX, stay the caller's.
  * What cannot be sent or queued is lost, and the peer with it. */
-void peer_send(Peer *p, VmmMessage head, const TlvWriter *records, int fd);
+void peer_send(Peer *p, VmmMessage head, const TlvWriter *records, const int *fds, size_t n_fds);
 /* Gives the queue some time to drain, before the process ends. */
 void peer_flush(Peer *p, uint64_t timeout_usec);

@@ -137,6 +137,7 @@ static const Rule rules[] = {
         FCNTL(F_SETFL, MAIN),
         FCNTL(F_GETFD, MAIN),
         FCNTL(F_SETFD, MAIN),
+        FCNTL(F_DUPFD_CLOEXEC, MAIN), /* for a peer that is slow to take them */
 
         /* Disks. */
         CALL(fstat, IO),

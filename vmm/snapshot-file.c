@@ -20,7 +20,7 @@ static const struct {
         [SNAPSHOT_SECTION_CLOCK] = { "clock", 1 },
         [SNAPSHOT_SECTION_SERIAL] = { "serial", 1 },
         [SNAPSHOT_SECTION_PCI] = { "pci", 1 },
-        [SNAPSHOT_SECTION_VIRTIO] = { "virtio", 1 },
+        [SNAPSHOT_SECTION_VIRTIO] = { "virtio", 2 },
         [SNAPSHOT_SECTION_VSOCK] = { "vsock", 1 },
         [SNAPSHOT_SECTION_AGENT] = { "agent", 1 },
         [SNAPSHOT_SECTION_MEM] = { "mem", 1 },
@@ -285,6 +285,18 @@ int snapshot_read(SnapshotReader *r, void *ret, size_t size, ErrorText *e) {
 int snapshot_read_end(const SnapshotReader *r, ErrorText *e) {
         assert(r);
         return r->left > 0 ? snapshot_bad(r, e, "%zu bytes too many", r->left) : 0;
+}
+
+int snapshot_file_read(const SnapshotFile *f, SnapshotSectionType type, void *ret, size_t size, ErrorText *e) {
+        SnapshotReader reader;
+
+        assert(f);
+        assert(ret);
+
+        int r = snapshot_file_section(f, type, 0, &reader, e);
+        if (r >= 0)
+                r = snapshot_read(&reader, ret, size, e);
+        return r < 0 ? r : snapshot_read_end(&reader, e);
 }
 
 const char *snapshot_id_format(const uint8_t id[static SNAPSHOT_ID_BYTES], char ret[static SNAPSHOT_ID_TEXT]) {

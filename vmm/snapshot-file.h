@@ -61,6 +61,9 @@ int snapshot_read_end(const SnapshotReader *r, ErrorText *e);
 /* -EBADMSG with "<section> <index>: <what>". */
 int snapshot_bad(const SnapshotReader *r, ErrorText *e, const char *format, ...) _printf_(3, 4);
 
+/* All of a section, which has no index and exactly size bytes. */
+int snapshot_file_read(const SnapshotFile *f, SnapshotSectionType type, void *ret, size_t size, ErrorText *e);
+
 /* id as hexadecimal digits, for messages. */
 #define SNAPSHOT_ID_TEXT (2 * SNAPSHOT_ID_BYTES + 1)
 const char *snapshot_id_format(const uint8_t id[static SNAPSHOT_ID_BYTES], char ret[static SNAPSHOT_ID_TEXT]);

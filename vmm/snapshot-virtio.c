@@ -105,6 +105,7 @@ void snapshot_virtio_save(VirtioPci *v, unsigned slot, SnapshotWriter *w) {
         s.isr = atomic_load(&v->isr);
         s.live = v->live;
         s.failed = v->failed;
+        s.config_changed = v->config_changed;
         s.config_bytes = (uint32_t) v->config_bytes;
         memcpy(s.config, v->config, v->config_bytes);
         for (unsigned i = 0; i < regs->n_queues; i++)
@@ -127,7 +128,7 @@ static int check_identity(const VirtioPci *v, const SnapshotReader *r, const Vir
                                     (unsigned long long) v->regs.device_features);
         if (s->config_bytes != v->config_bytes)
                 return snapshot_bad(r, e, "a configuration of %u bytes", s->config_bytes);
-        if (s->live > 1 || s->failed > 1)
+        if (s->live > 1 || s->failed > 1 || s->config_changed > 1)
                 return snapshot_bad(r, e, "malformed");
         return 0;
 }
@@ -311,9 +312,10 @@ void snapshot_virtio_apply(VirtioPci *v, const VirtioLoad *l) {
         v->failed = s->failed;
         atomic_store(&v->isr, s->isr);
         /* A disk may have grown meanwhile, for example. */
-        v->config_changed = memcmp(v->config, s->config, v->config_bytes) != 0;
-        if (v->config_changed)
+        bool differs = memcmp(v->config, s->config, v->config_bytes) != 0;
+        if (differs)
                 v->regs.config_generation++;
+        v->config_changed = differs || s->config_changed;
         for (unsigned i = 0; i < s->n_queues; i++)
                 apply_queue(v, i, &s->queues[i]);
         pthread_mutex_unlock(&v->pci.lock);

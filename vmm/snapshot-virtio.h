@@ -47,7 +47,8 @@ typedef struct VirtioState {
         uint8_t isr;
         uint8_t live;
         uint8_t failed;
-        uint8_t reserved[3];
+        uint8_t config_changed;   /* and the driver not told yet */
+        uint8_t reserved[2];
         uint32_t config_bytes;
         uint8_t config[VIRTIO_CONFIG_BYTES_MAX];
         uint32_t msix_pending;

@@ -216,31 +216,39 @@ static int blk_init(VirtioBlk *b, Vm *vm, uint64_t bar_gpa, const char *name, Vi
         return 0;
 }
 
-int virtio_blk_new(Vm *vm, uint64_t bar_gpa, const char *name, const DiskConfig *config, VirtioErrorFn on_error,
-                   void *on_error_userdata, VirtioBlk **ret) {
+static int check_config(const DiskConfig *c, const char *name, ErrorText *e) {
+        if (c->disk_bytes % SECTOR != 0)
+                return error_set(e, -EINVAL, "%s: %llu bytes are not whole sectors", name,
+                                 (unsigned long long) c->disk_bytes);
+        if (c->read_only != (c->over.overlay_fd < 0))
+                return error_set(e, -EINVAL, "%s: an overlay is what a disk has that can be written", name);
+        return 0;
+}
+
+int virtio_blk_new(Vm *vm, uint64_t bar_gpa, const char *name, DiskConfig *config, VirtioErrorFn on_error,
+                   void *on_error_userdata, VirtioBlk **ret, ErrorText *e) {
         assert(vm);
         assert(name);
         assert(config);
         assert(ret);
 
-        _cleanup_close_ int base_fd = config->base_fd, overlay_fd = config->overlay_fd;
-        if (config->disk_bytes % SECTOR != 0 || (!config->read_only && config->overlay_fd < 0))
-                return -EINVAL;
-
         _cleanup_free_ VirtioBlk *b = new0(VirtioBlk, 1);
-        if (!b)
-                return -ENOMEM;
+        int r = b ? check_config(config, name, e) : error_set(e, -ENOMEM, "out of memory");
+        if (r < 0) {
+                disk_config_done(config);
+                return r;
+        }
         b->read_only = config->read_only;
 
-        int r = overlay_init(&b->overlay, TAKE_FD(base_fd), TAKE_FD(overlay_fd), config->base_bytes,
-                             config->disk_bytes);
+        r = overlay_init(&b->overlay, TAKE_FD(config->base_fd), config->base_bytes, config->disk_bytes,
+                         &config->over, e);
         if (r < 0)
                 return r;
 
         r = blk_init(b, vm, bar_gpa, name, on_error, on_error_userdata);
         if (r < 0) {
                 overlay_done(&b->overlay);
-                return r;
+                return error_set_errno(e, r, "%s", name);
         }
 
         *ret = TAKE_PTR(b);

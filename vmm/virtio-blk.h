@@ -14,8 +14,8 @@
 typedef struct VirtioBlk VirtioBlk;
 
 /* Takes config's fds in any case. name: "vda". */
-int virtio_blk_new(Vm *vm, uint64_t bar_gpa, const char *name, const DiskConfig *config, VirtioErrorFn on_error,
-                   void *on_error_userdata, VirtioBlk **ret);
+int virtio_blk_new(Vm *vm, uint64_t bar_gpa, const char *name, DiskConfig *config, VirtioErrorFn on_error,
+                   void *on_error_userdata, VirtioBlk **ret, ErrorText *e);
 VirtioBlk *virtio_blk_free(VirtioBlk *b);
 VirtioPci *virtio_blk_pci(VirtioBlk *b);
 /* What it reads and writes through; to be changed while its thread is parked. */

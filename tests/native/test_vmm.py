@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from vmm import (AGENT_CLAIM, AGENT_PING, AGENT_STREAM_PROCESS, FLAG_REPLY, HEADER, MAGIC, MESSAGE_MAX, UID,
-                 VERSION, Op, Peer, Reason, Refused, Role, State, Tag, Vmm, find_program, frame, tlv, u32, u64)
+from vmm import (AGENT_CLAIM, AGENT_PING, AGENT_STREAM_PROCESS, FDS_MAX, FLAG_REPLY, HEADER, MAGIC, MESSAGE_MAX,
+                 UID, VERSION, Op, Peer, Reason, Refused, Role, State, Tag, Vmm, find_program, frame, tlv, u32, u64)
 
 HELLO = 'hello from the guest\n'
 
@@ -314,7 +314,7 @@ def test_too_many_descriptors(vmm):
     assert state(peer) == State.NEW
     before = open_fds(vmm)
     with open('/dev/null') as f:
-        peer.send(Op.HELLO, fds=[f.fileno()] * 17)
+        peer.send(Op.HELLO, fds=[f.fileno()] * (FDS_MAX + 1))
     assert peer.receive() is None
     again = vmm.connect()
     assert state(again) == State.NEW

@@ -23,6 +23,7 @@ UID = 65534
 MAGIC = 0x45425543
 VERSION = 1
 MESSAGE_MAX = 320 * 1024
+FDS_MAX = 32
 FLAG_REPLY = 1
 HEADER = struct.Struct('<IHHIIiI')
 TLV = struct.Struct('<HHI')
@@ -101,6 +102,7 @@ class Role(enum.IntEnum):
     STATE = 16
     LAYER = 17
     PAGEMAP = 18
+    DISK_LAYER = 19
 
 
 class State(enum.IntEnum):
@@ -224,7 +226,7 @@ class Peer:
     def receive(self):
         """The next message, or None when the VMM has closed the connection."""
         try:
-            packet, fds, flags, _ = socket.recv_fds(self.socket, MESSAGE_MAX, 16)
+            packet, fds, flags, _ = socket.recv_fds(self.socket, MESSAGE_MAX, FDS_MAX)
         except ConnectionResetError:
             return None
         if not packet:

@@ -118,9 +118,9 @@ TEST(largest) {
         assert_true(config.disks[0].present && config.disks[0].read_only);
         assert_true(config.disks[1].present && !config.disks[1].read_only);
         assert_eq(config.disks[0].base_fd, base_a);
-        assert_eq(config.disks[0].overlay_fd, -EBADF);
+        assert_eq(config.disks[0].over.overlay_fd, -EBADF);
         assert_eq(config.disks[1].base_fd, base_b);
-        assert_eq(config.disks[1].overlay_fd, overlay_b);
+        assert_eq(config.disks[1].over.overlay_fd, overlay_b);
         build_config_done(&config);
         assert_true(fcntl(overlay_b, F_GETFD) < 0);
 }
@@ -276,7 +276,54 @@ TEST(disks) {
 
         begin();
         put_disk(0, false);
+        put_disk(1, false);
+        refused(-EINVAL, "one disk can be written");
+
+        begin();
+        put_disk(0, false);
         put_fd(VMM_FD_DISK_BASE);
+        refused(-EINVAL, "disk 0 lacks");
+}
+
+TEST(layers_of_the_disk_that_can_be_written) {
+        int layers[VMM_DISK_LAYERS_MAX];
+
+        begin();
+        put_disk(0, true);
+        put_disk(1, false);
+        put_fd(VMM_FD_DISK_BASE);
+        put_fd(VMM_FD_DISK_BASE);
+        put_fd(VMM_FD_DISK_OVERLAY);
+        for (unsigned i = 0; i < VMM_DISK_LAYERS_MAX; i++) {
+                put_fd(VMM_FD_DISK_LAYER);
+                layers[i] = draft.fds[draft.n_fds - 1];
+        }
+        parsed();
+        assert_eq(config.disks[0].over.n_layers, 0);
+        assert_eq(config.disks[1].over.n_layers, VMM_DISK_LAYERS_MAX);
+        assert_eq(memcmp(config.disks[1].over.layer_fds, layers, sizeof(layers)), 0);
+        build_config_done(&config);
+        for (unsigned i = 0; i < VMM_DISK_LAYERS_MAX; i++)
+                assert_true(fcntl(layers[i], F_GETFD) < 0);
+
+        begin();
+        put_disk(1, false);
+        put_fd(VMM_FD_DISK_BASE);
+        put_fd(VMM_FD_DISK_OVERLAY);
+        for (unsigned i = 0; i <= VMM_DISK_LAYERS_MAX; i++)
+                put_fd(VMM_FD_DISK_LAYER);
+        refused(-EINVAL, "role 19");
+
+        begin();
+        put_disk(0, true);
+        put_fd(VMM_FD_DISK_BASE);
+        put_fd(VMM_FD_DISK_LAYER);
+        refused(-EINVAL, "role 19");
+
+        begin();
+        put_disk(0, false);
+        put_fd(VMM_FD_DISK_BASE);
+        put_fd(VMM_FD_DISK_LAYER);
         refused(-EINVAL, "disk 0 lacks");
 }
 

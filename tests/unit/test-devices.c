@@ -41,12 +41,12 @@ static void make(void) {
                         .present = true,
                         .read_only = i == 0,
                         .base_fd = fd,
-                        .overlay_fd = i == 0 ? -EBADF : memfd_create("overlay", MFD_CLOEXEC),
+                        .over.overlay_fd = i == 0 ? -EBADF : memfd_create("overlay", MFD_CLOEXEC),
                         .base_bytes = 65536,
                         .disk_bytes = 65536,
                 };
         }
-        assert_ok(devices_new(&vm, stepper.loop, &config, &events, &devices));
+        assert_ok(devices_new(&vm, stepper.loop, &config, &events, &devices, NULL));
         assert_ok(devices_start(devices));
 }
 
@@ -222,7 +222,7 @@ TEST(without_a_region_there_is_no_memory_device) {
 
         fake_vm_init(&vm, MIB(4));
         stepper_init(&stepper);
-        assert_ok(devices_new(&vm, stepper.loop, &config, &events, &devices));
+        assert_ok(devices_new(&vm, stepper.loop, &config, &events, &devices, NULL));
         assert_ok(devices_start(devices));
         assert_eq(get(config_gpa(8, 0), 4), UINT32_MAX);
         assert_eq(devices_request_plugged(devices, 0), -ENODEV);

@@ -147,6 +147,36 @@ TEST(a_changed_configuration_is_told) {
         done();
 }
 
+TEST(a_changed_configuration_is_told_by_a_copy_of_the_copy) {
+        _cleanup_free_ uint8_t *data = NULL, *again = NULL, *told = NULL;
+        VirtioPci bigger, copy;
+        size_t size;
+
+        make();
+        data = save(&dev, &size);
+        make_one(&bigger, 9);
+        make_one(&copy, 9);
+        virtio_pci_pause(&bigger);
+        virtio_pci_pause(&copy);
+        assert_ok(load(&bigger, data, size, NULL));
+        again = save(&bigger, &size);
+        assert_ok(load(&copy, again, size, NULL));
+        assert_eq(copy.regs.config_generation, (uint8_t) (dev.regs.config_generation + 1));
+        virtio_pci_resume(&copy);
+        assert_true(copy.isr & 2);
+
+        /* Once. */
+        copy.isr = 0;
+        virtio_pci_pause(&copy);
+        told = save(&copy, &size);
+        assert_ok(load(&bigger, told, size, NULL));
+        virtio_pci_resume(&bigger);
+        assert_eq(bigger.isr & 2, 0);
+        virtio_pci_done(&bigger);
+        virtio_pci_done(&copy);
+        done();
+}
+
 /* One change each that no driver could have made. */
 TEST(impossible_states_are_refused) {
         static const struct {
@@ -165,6 +195,7 @@ TEST(impossible_states_are_refused) {
                 { offsetof(VirtioState, live), 0 },
                 { offsetof(VirtioState, live), 2 },
                 { offsetof(VirtioState, failed), 1 },
+                { offsetof(VirtioState, config_changed), 2 },
                 { offsetof(VirtioState, config_vector), 9 },
                 { offsetof(VirtioState, config_bytes), 7 },
                 { offsetof(VirtioState, msix_pending), 0x80 },

@@ -45,9 +45,9 @@ static void make_with(bool read_only, uint64_t disk_bytes) {
 
         DiskConfig config = {
                 .present = true, .read_only = read_only, .base_fd = dup(base_fd),
-                .overlay_fd = read_only ? -EBADF : dup(overlay_fd), .base_bytes = BASE_BYTES, .disk_bytes = disk_bytes,
+                .over.overlay_fd = read_only ? -EBADF : dup(overlay_fd), .base_bytes = BASE_BYTES, .disk_bytes = disk_bytes,
         };
-        assert_ok(virtio_blk_new(&vm, 0xc0200000, "vdb", &config, on_error, NULL, &disk));
+        assert_ok(virtio_blk_new(&vm, 0xc0200000, "vdb", &config, on_error, NULL, &disk, NULL));
         assert_ok(virtio_pci_attach(virtio_blk_pci(disk), stepper.loop));
         driver_prepare(&driver, virtio_blk_pci(disk), &vm.mem, RINGS_GPA, 1ULL << VIRTIO_RING_F_INDIRECT_DESC);
         driver_ok(&driver);
@@ -291,12 +291,12 @@ TEST(a_full_ring_is_served_in_visits) {
 }
 
 TEST(bad_configurations) {
-        DiskConfig config = { .present = true, .base_fd = -EBADF, .overlay_fd = -EBADF, .disk_bytes = 1024 };
+        DiskConfig config = { .present = true, .base_fd = -EBADF, .over.overlay_fd = -EBADF, .disk_bytes = 1024 };
 
         fake_vm_init(&vm, MIB(4));
-        assert_eq(virtio_blk_new(&vm, 0xc0200000, "vda", &config, NULL, NULL, &disk), -EINVAL);
+        assert_eq(virtio_blk_new(&vm, 0xc0200000, "vda", &config, NULL, NULL, &disk, NULL), -EINVAL);
         config.read_only = true;
         config.disk_bytes = 1000;
-        assert_eq(virtio_blk_new(&vm, 0xc0200000, "vda", &config, NULL, NULL, &disk), -EINVAL);
+        assert_eq(virtio_blk_new(&vm, 0xc0200000, "vda", &config, NULL, NULL, &disk, NULL), -EINVAL);
         fake_vm_done(&vm);
 }

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VMM that fails at each step of a snapshot, or says what can't be: the sandbox goes on, who asked knows why, and
+nothing is left of it."""
+
+import os
+
+import dbus
+import pytest
+
+from cubetest import ctl_ok, prop, snapshot
+from test_hostile_vmm import gone, hostile, libexec  # noqa: F401
+from test_snapshot_failures import SNAPSHOTS, nothing_of_it, refused
+
+
+@pytest.mark.parametrize("mode, words", [
+    ("no-pause", "did not pause: it does not stop"),
+    ("no-save", r"could not save its state: \x1b[31mno"),
+    ("no-id", "makes no sense"),
+    ("short-id", "could not|makes no sense"),
+    ("bad-runs", "makes no sense"),
+    ("odd-runs", "makes no sense"),
+    ("huge-runs", "makes no sense"),
+    ("many-runs", "makes no sense"),
+    ("empty-run", "makes no sense"),
+    ("wild-runs", "saving its memory"),
+    ("bad-state", "writing its description"),
+    ("no-resume", "did not go on"),
+])
+def test_the_vmm_fails_in_it(hostile, mode, words):  # noqa: F811
+    sandbox_id = hostile(mode)
+    before = set(os.listdir(SNAPSHOTS))
+    for _ in range(3):
+        text = refused("GuestTimeout" if mode == "no-pause" else "Internal", sandbox_id)
+        assert any(w in text for w in words.split("|")), text
+    assert prop(sandbox_id, "State") == "running"
+    nothing_of_it(before)
+
+
+@pytest.mark.parametrize("mode", ["torn", "stuck"])
+def test_one_that_does_not_run_again_is_ended(hostile, mode):  # noqa: F811
+    sandbox_id = hostile(mode)
+    before = set(os.listdir(SNAPSHOTS))
+    with pytest.raises(dbus.DBusException):
+        snapshot(sandbox_id)
+    gone(sandbox_id)
+    assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "vmm-error"
+    nothing_of_it(before)
