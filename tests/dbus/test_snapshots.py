@@ -136,6 +136,19 @@ def test_fork_says_what_became_of_each(host, guest):
     assert listed(host) == {} and p['BaseSnapshot'] == ''
 
 
+def test_a_fork_ends_like_the_first_one_unless_told(host):
+    i = host.create('--timeout', '1h', '--idle-timeout', '5min', '--on-timeout', 'pause', '--checkpoint', 'exec', '--label', 'a=b')
+    names = ('TimeoutUSec', 'IdleTimeoutUSec', 'OnTimeout', 'Checkpoint', 'CheckpointIntervalUSec', 'Labels')
+
+    def forked(*options):
+        ((answer,),) = data(host, sandbox(i), 'Sandbox', 'Fork', 'ua{sv}', '1', *options)
+        p = properties(host, answer[2], 'Sandbox')
+        return [p[name] for name in names]
+    assert forked('0') == [3600 * 10**6, 300 * 10**6, 'pause', 'exec', 0, {}]
+    assert forked('4', 'timeout', 't', '2000000', 'idle-timeout', 't', '3000000', 'on-timeout', 's', 'kill',
+                  'checkpoint', 't', '4000000') == [2000000, 3000000, 'kill', 'interval', 4000000, {}]
+
+
 def test_forks_of_a_users_sandbox_are_his(polkit):
     host = polkit
     host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
@@ -183,6 +196,12 @@ def test_removal_is_refused_with_who_stands_on_it(host, guest):
     data(host, *MANAGER, 'RemoveSnapshot', 's', first)
     assert listed(host) == {} and 'No snapshot' in error(host, *MANAGER, 'GetSnapshot', 's', first)
     assert host.busctl('get-property', NAME, f'{ROOT}/snapshot/{first}', f'{NAME}.Snapshot', 'Id').returncode != 0
+
+
+def test_the_list_of_who_stands_on_it_is_bounded(host, guest):
+    first, *above = [snapshot(host, guest) for _ in range(19)]
+    words = error(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    assert sum(i in words for i in above) == 16 and 'and 2 more' in words
 
 
 def test_removal_names_the_paused(host, guest):
