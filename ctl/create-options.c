@@ -20,11 +20,28 @@ static int parse_cpus(const char *s, uint32_t *ret) {
         return 1;
 }
 
-static int parse_timeout(const char *s, uint64_t *ret) {
+static int parse_time_option(const char *option, const char *s, uint64_t *ret) {
         if (parse_usec(s, ret) < 0)
-                return ctl_usage("--timeout=%s is not a time; give one like 30s, 5min or infinity.", s);
+                return ctl_usage("--%s=%s is not a time; give one like 30s, 5min or infinity.", option, s);
         if (*ret == 0)
-                return ctl_usage("--timeout= can't be 0; for no end say infinity.");
+                return ctl_usage("--%s= can't be 0; for no end say infinity.", option);
+        return 1;
+}
+
+static int parse_on_timeout(const char *s, const char **ret) {
+        if (!streq(s, "kill") && !streq(s, "pause") && !streq(s, "pause-disk"))
+                return ctl_usage("--on-timeout=%s is not known: kill, pause or pause-disk.", s);
+        *ret = s;
+        return 1;
+}
+
+static int parse_checkpoint(const char *s, uint64_t *ret) {
+        if (streq(s, "exec")) {
+                *ret = UINT64_MAX;
+                return 1;
+        }
+        if (parse_usec(s, ret) < 0 || *ret < USEC_PER_SEC || *ret == UINT64_MAX)
+                return ctl_usage("--checkpoint=%s is neither exec nor an interval of a second or more.", s);
         return 1;
 }
 
@@ -35,13 +52,19 @@ static int add_label(CreateOptions *o, const char *s) {
         return r < 0 ? r : 1;
 }
 
+static int check_one_source(const CreateOptions *o) {
+        if (o->template && o->source)
+                return ctl_usage("--template=%s and %s are two things to start from.", o->template, o->source);
+        return 1;
+}
+
 int create_option(CreateOptions *o, int c) {
         switch (c) {
         case CREATE_TEMPLATE:
                 if (isempty(optarg))
                         return ctl_usage("--template= needs a name; 'cubectl template list' shows them.");
                 o->template = optarg;
-                return 1;
+                return check_one_source(o);
         case CREATE_MEMORY:
                 return parse_size_option("memory", optarg, &o->mem_bytes);
         case CREATE_DISK:
@@ -49,7 +72,13 @@ int create_option(CreateOptions *o, int c) {
         case CREATE_CPUS:
                 return parse_cpus(optarg, &o->cpus);
         case CREATE_TIMEOUT:
-                return parse_timeout(optarg, &o->timeout_usec);
+                return parse_time_option("timeout", optarg, &o->timeout_usec);
+        case CREATE_IDLE_TIMEOUT:
+                return parse_time_option("idle-timeout", optarg, &o->idle_timeout_usec);
+        case CREATE_ON_TIMEOUT:
+                return parse_on_timeout(optarg, &o->on_timeout);
+        case CREATE_CHECKPOINT:
+                return parse_checkpoint(optarg, &o->checkpoint_usec);
         case CREATE_CPU_QUOTA:
                 if (parse_cpu_quota(optarg, &o->cpu_quota_usec) < 0)
                         return ctl_usage("--cpu-quota=%s is not a percentage; give one like 50%%.", optarg);
@@ -64,6 +93,13 @@ int create_option(CreateOptions *o, int c) {
                 return 1;
         }
         return 0;
+}
+
+int create_source(CreateOptions *o, const char *s) {
+        if (!startswith(s, "snapshot:") && !startswith(s, "template:"))
+                return 0;
+        o->source = s;
+        return check_one_source(o);
 }
 
 void create_options_done(CreateOptions *o) {
@@ -96,7 +132,11 @@ static int append_labels(sd_bus_message *m, char **labels) {
         return r;
 }
 
-static int append_options(sd_bus_message *m, const CreateOptions *o) {
+static int append_checkpoint(sd_bus_message *m, uint64_t usec) {
+        return usec == UINT64_MAX ? append_string(m, "checkpoint", "exec") : append_u64(m, "checkpoint", usec);
+}
+
+int create_options_append(sd_bus_message *m, const CreateOptions *o) {
         int r = sd_bus_message_open_container(m, 'a', "{sv}");
         if (r >= 0)
                 r = append_u64(m, "memory", o->mem_bytes);
@@ -104,6 +144,12 @@ static int append_options(sd_bus_message *m, const CreateOptions *o) {
                 r = append_u64(m, "disk", o->disk_bytes);
         if (r >= 0)
                 r = append_u64(m, "timeout", o->timeout_usec);
+        if (r >= 0)
+                r = append_u64(m, "idle-timeout", o->idle_timeout_usec);
+        if (r >= 0)
+                r = append_string(m, "on-timeout", o->on_timeout);
+        if (r >= 0)
+                r = append_checkpoint(m, o->checkpoint_usec);
         if (r >= 0)
                 r = append_u64(m, "cpu-quota", o->cpu_quota_usec);
         if (r >= 0 && o->cpus > 0)
@@ -125,15 +171,15 @@ int create_sandbox(sd_bus *bus, const CreateOptions *o, char ret_id[static SANDB
         _cleanup_free_ char *source = NULL;
         const char *id;
 
-        if (asprintf(&source, "template:%s", strempty(o->template)) < 0)
+        if (!o->source && asprintf(&source, "template:%s", strempty(o->template)) < 0)
                 return -ENOMEM;
 
         int r = sd_bus_message_new_method_call(bus, &call, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
                                                "CreateSandbox");
         if (r >= 0)
-                r = sd_bus_message_append(call, "s", source);
+                r = sd_bus_message_append(call, "s", o->source ? o->source : source);
         if (r >= 0)
-                r = append_options(call, o);
+                r = create_options_append(call, o);
         if (r >= 0)
                 r = ctl_call_message(bus, "Starting a sandbox", call, &reply, &error);
         if (r >= 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What `run` and `create` know about the sandbox to be made. */
+/* What `run`, `create` and `fork` know about sandboxes to be made. */
 
 #include <stdint.h>
 #include <systemd/sd-bus.h>
@@ -11,8 +11,11 @@
 
 typedef struct CreateOptions {
         const char *template; /* NULL: cubed's default */
+        const char *source;   /* in place of it: "snapshot:ID" or "template:NAME" */
         const char *hostname, *request_id;
-        uint64_t mem_bytes, disk_bytes, timeout_usec, cpu_quota_usec;
+        const char *on_timeout;
+        uint64_t mem_bytes, disk_bytes, timeout_usec, idle_timeout_usec, cpu_quota_usec;
+        uint64_t checkpoint_usec; /* UINT64_MAX: before each exec */
         uint32_t cpus;
         char **labels;        /* KEY=VALUE */
         bool bind_client;
@@ -24,37 +27,57 @@ enum {
         CREATE_CPUS,
         CREATE_DISK,
         CREATE_TIMEOUT,
+        CREATE_IDLE_TIMEOUT,
+        CREATE_ON_TIMEOUT,
+        CREATE_CHECKPOINT,
         CREATE_CPU_QUOTA,
         CREATE_HOSTNAME,
         CREATE_LABEL,
         CREATE_REQUEST_ID,
 };
 
-#define CREATE_OPTIONS                                                          \
-        { "template", required_argument, NULL, CREATE_TEMPLATE },               \
+/* Those that a copy can have otherwise than what it is a copy of. */
+#define FORK_OPTIONS                                                            \
         { "memory", required_argument, NULL, CREATE_MEMORY },                   \
+        { "timeout", required_argument, NULL, CREATE_TIMEOUT },                 \
+        { "idle-timeout", required_argument, NULL, CREATE_IDLE_TIMEOUT },       \
+        { "on-timeout", required_argument, NULL, CREATE_ON_TIMEOUT },           \
+        { "checkpoint", required_argument, NULL, CREATE_CHECKPOINT },           \
+        { "cpu-quota", required_argument, NULL, CREATE_CPU_QUOTA },             \
+        { "label", required_argument, NULL, CREATE_LABEL }
+
+#define CREATE_OPTIONS                                                          \
+        FORK_OPTIONS,                                                           \
+        { "template", required_argument, NULL, CREATE_TEMPLATE },               \
         { "cpus", required_argument, NULL, CREATE_CPUS },                       \
         { "disk", required_argument, NULL, CREATE_DISK },                       \
-        { "timeout", required_argument, NULL, CREATE_TIMEOUT },                 \
-        { "cpu-quota", required_argument, NULL, CREATE_CPU_QUOTA },             \
         { "hostname", required_argument, NULL, CREATE_HOSTNAME },               \
-        { "label", required_argument, NULL, CREATE_LABEL },                     \
         { "request-id", required_argument, NULL, CREATE_REQUEST_ID }
+
+#define FORK_HELP                                                                       \
+        "     --memory=SIZE        256M, 2G\n"                                          \
+        "     --cpu-quota=PERCENT  CPU time, 100% for each CPU\n"                       \
+        "     --timeout=TIME       Lifetime of the sandbox: 30s, 1h, infinity\n"        \
+        "     --idle-timeout=TIME  How long it may do nothing\n"                        \
+        "     --on-timeout=kill|pause|pause-disk  What either of them does\n"           \
+        "     --checkpoint=exec|INTERVAL  Save its state before each exec, or that often\n" \
+        "     --label=KEY=VALUE    May be repeated\n"
 
 #define CREATE_HELP                                                                     \
         "     --template=NAME[:TAG]|ID  What to start from\n"                           \
-        "     --memory=SIZE        256M, 2G\n"                                          \
         "     --cpus=N             1 to 16\n"                                           \
-        "     --cpu-quota=PERCENT  CPU time, 100% for each CPU\n"                       \
         "     --disk=SIZE\n"                                                            \
-        "     --timeout=TIME       Lifetime of the sandbox: 30s, 1h, infinity\n"        \
         "     --hostname=NAME\n"                                                        \
-        "     --label=KEY=VALUE    May be repeated\n"                                   \
-        "     --request-id=ID      The same id gives the same sandbox\n"
+        "     --request-id=ID      The same id gives the same sandbox\n"                \
+        FORK_HELP
 
 /* 1 when c was one of these, 0 when not, negative once it was said what is wrong. */
 int create_option(CreateOptions *o, int c);
+/* A source that stands on the command line without an option. 1, 0 when it is no source, or negative. */
+int create_source(CreateOptions *o, const char *s);
 void create_options_done(CreateOptions *o);
+/* As the a{sv} of CreateSandbox and Fork. */
+int create_options_append(sd_bus_message *m, const CreateOptions *o);
 
 #define SANDBOX_ID_MAX 21
 /* Creates the sandbox; says what went wrong. */

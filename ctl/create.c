@@ -19,7 +19,12 @@ int verb_create(int argc, char **argv) {
                 if (r < 0)
                         return r;
         }
-        r = ctl_check_arguments(argc, argv, 0, 0);
+        r = ctl_check_arguments(argc, argv, 0, 1);
+        if (r >= 0 && optind < argc) {
+                r = create_source(&o, argv[optind]);
+                if (r == 0)
+                        r = ctl_usage("'%s' is nothing to start from: snapshot:ID or template:NAME.", argv[optind]);
+        }
         if (r >= 0)
                 r = ctl_connect(&bus);
         if (r >= 0)

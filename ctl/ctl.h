@@ -99,16 +99,23 @@ int ctl_call_sandbox(sd_bus *bus, const char *doing, const char *id, const char 
 int ctl_check_id(const char *id);
 
 int verb_check(int argc, char **argv);
+int verb_checkpoints(int argc, char **argv);
 int verb_cp(int argc, char **argv);
 int verb_create(int argc, char **argv);
 int verb_exec(int argc, char **argv);
+int verb_fork(int argc, char **argv);
 int verb_forward(int argc, char **argv);
 int verb_kill(int argc, char **argv);
 int verb_list(int argc, char **argv);
 int verb_logs(int argc, char **argv);
+int verb_pause(int argc, char **argv);
+int verb_resume(int argc, char **argv);
+int verb_rollback(int argc, char **argv);
 int verb_run(int argc, char **argv);
 int verb_shell(int argc, char **argv);
 int verb_show(int argc, char **argv);
+int verb_snapshot(int argc, char **argv);
+int verb_snapshots(int argc, char **argv);
 int verb_status(int argc, char **argv);
 int verb_stop(int argc, char **argv);
 int verb_template(int argc, char **argv);

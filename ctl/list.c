@@ -6,6 +6,8 @@
 static TextColor state_color(const char *state) {
         if (streq(state, "running"))
                 return TEXT_GREEN;
+        if (streq(state, "paused"))
+                return TEXT_YELLOW;
         return streq(state, "failed") ? TEXT_RED : TEXT_NORMAL;
 }
 

@@ -8,14 +8,15 @@
 #include "ctl/exec-options.h"
 #include "ctl/pager.h"
 #include "ctl/polkit-agent.h"
+#include "ctl/snapshot.h"
 #include "ctl/text.h"
 
 #define FAILURE_OF_OURS 255
 
 static const Verb verbs[] = {
-        { "run", "[OPTION...] [--] COMMAND...", "Run a command in a fresh sandbox", RUN_HELP CREATE_HELP EXEC_HELP,
+        { "run", "[SOURCE] [OPTION...] [--] COMMAND...", "Run a command in a fresh sandbox", RUN_HELP CREATE_HELP EXEC_HELP,
           verb_run, FAILURE_OF_OURS },
-        { "create", "[OPTION...]", "Create a sandbox, print its id", CREATE_HELP, verb_create, 1 },
+        { "create", "[SOURCE] [OPTION...]", "Create a sandbox, print its id", CREATE_HELP, verb_create, 1 },
         { "exec", "ID [OPTION...] [--] COMMAND...", "Run a command in a sandbox", EXEC_HELP, verb_exec,
           FAILURE_OF_OURS },
         { "shell", "ID", "Log in to a sandbox", EXEC_HELP, verb_shell, FAILURE_OF_OURS },
@@ -29,6 +30,16 @@ static const Verb verbs[] = {
           "  -n --lines=N            Log lines\n", verb_status, 1 },
         { "stop", "ID...", "Ask the guest to power off", NULL, verb_stop, 1 },
         { "kill", "ID...", "End a sandbox at once", NULL, verb_kill, 1 },
+        { "pause", "ID...", "Put a sandbox to disk",
+          "     --no-memory          Its disk only; it boots when it is resumed\n", verb_pause, 1 },
+        { "resume", "ID...", "Go on with one that is paused", NULL, verb_resume, 1 },
+        { "snapshot", "ID|list|show|rm", "Save the state of a sandbox, print its id", SNAPSHOT_HELP, verb_snapshot, 1 },
+        { "snapshots", "", "List snapshots", SNAPSHOT_LIST_HELP, verb_snapshots, 1 },
+        { "checkpoints", "ID", "List the checkpoints of a sandbox", NULL, verb_checkpoints, 1 },
+        { "rollback", "ID SNAPSHOT", "Put a sandbox back to a snapshot of it",
+          "     --to=N               To its checkpoint N instead\n", verb_rollback, 1 },
+        { "fork", "ID", "Create sandboxes from the state of one, print their ids",
+          "  -n --number=N           How many; default: 1\n" FORK_HELP, verb_fork, 1 },
         { "logs", "ID", "Show what the journal has about a sandbox",
           "  -f --follow             Go on with what comes\n"
           "  -n --lines=N            The last N only\n"

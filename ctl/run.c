@@ -109,6 +109,17 @@ static int run_in_sandbox(Run *x, sd_bus *bus, const char *id, char **argv) {
         return r < 0 ? r : status;
 }
 
+/* Options may stand before and behind it. 1 when there was one. */
+static int take_source(Run *x, int argc, char **argv) {
+        if (optind >= argc || x->create.source || streq(argv[optind - 1], "--"))
+                return 0;
+
+        int r = create_source(&x->create, argv[optind]);
+        if (r > 0)
+                optind++;
+        return r;
+}
+
 int verb_run(int argc, char **argv) {
         static const struct option options[] = {
                 CTL_GLOBAL_OPTIONS,
@@ -125,11 +136,16 @@ int verb_run(int argc, char **argv) {
         int c, r;
 
         ctl_reset_getopt();
-        while ((c = getopt_long(argc, argv, "+" CTL_GLOBAL_SHORT EXEC_SHORT, options, NULL)) >= 0) {
-                r = run_option(&x, c);
-                if (r < 0)
-                        return r;
-        }
+        do {
+                while ((c = getopt_long(argc, argv, "+" CTL_GLOBAL_SHORT EXEC_SHORT, options, NULL)) >= 0) {
+                        r = run_option(&x, c);
+                        if (r < 0)
+                                return r;
+                }
+                r = take_source(&x, argc, argv);
+        } while (r > 0);
+        if (r < 0)
+                return r;
         if (optind >= argc)
                 return ctl_usage("'run' needs a command: cubectl run [OPTION...] -- COMMAND...");
         r = ctl_connect_local(&bus);

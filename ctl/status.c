@@ -67,16 +67,30 @@ static void print_gone(json_object *o, const char *id) {
         print_line("Template", properties_string(o, "TemplateName"));
 }
 
+static void print_idle(json_object *o) {
+        uint64_t usec = properties_u64(o, "IdleTimeoutUSec");
+        char span[FORMAT_USEC_MAX];
+
+        if (usec != UINT64_MAX && usec > 0)
+                printf("%12s: after %s without work\n", "Idle end", format_usec(span, usec));
+        if (!streq(properties_string(o, "OnTimeout"), "kill"))
+                print_line("Then", properties_string(o, "OnTimeout"));
+}
+
 static void print_present(json_object *o, const char *id) {
         char memory[FORMAT_SIZE_MAX], disk[FORMAT_SIZE_MAX], user[TEXT_USER_MAX];
         const char *state = properties_string(o, "State");
-        TextColor color = streq(state, "running") ? TEXT_GREEN : streq(state, "failed") ? TEXT_RED : TEXT_NORMAL;
+        TextColor color = streq(state, "running") ? TEXT_GREEN : streq(state, "failed") ? TEXT_RED :
+                streq(state, "paused") ? TEXT_YELLOW : TEXT_NORMAL;
 
         printf("%s●%s %s - %s\n", text_color(color), text_color(TEXT_NORMAL), id, properties_string(o, "Hostname"));
         printf("%12s: %s%s%s\n", "State", text_color(color), state, text_color(TEXT_NORMAL));
         print_since("Since", properties_u64(o, "StateChangedTimestamp"));
         print_since("Ends", properties_u64(o, "Deadline"));
+        print_idle(o);
         print_line("Template", properties_string(o, "TemplateName"));
+        print_line("Start", properties_string(o, "Start"));
+        print_line("Stands on", properties_string(o, "BaseSnapshot"));
         print_line("Owner", text_user(user, (uid_t) properties_u64(o, "Owner")));
         printf("%12s: %s memory, %llu CPU, %s disk\n", "Size", format_size(memory, properties_u64(o, "Memory")),
                (unsigned long long) properties_u64(o, "CPUs"), format_size(disk, properties_u64(o, "Disk")));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/parse.h"
@@ -79,6 +80,17 @@ void table_add(Table *t, const char *text) {
 void table_add_size(Table *t, uint64_t bytes) {
         char buf[FORMAT_SIZE_MAX];
         add_cell(t, format_size(buf, bytes), json_object_new_uint64(bytes), true);
+}
+
+void table_add_number(Table *t, uint64_t number) {
+        char buf[32];
+
+        if (number == 0)
+                add_cell(t, "-", NULL, true);
+        else {
+                (void) snprintf(buf, sizeof(buf), "%" PRIu64, number);
+                add_cell(t, buf, json_object_new_uint64(number), true);
+        }
 }
 
 void table_add_age(Table *t, uint64_t realtime_usec) {

@@ -24,6 +24,7 @@ DEFINE_CLEANUP(Table *, table_free);
 
 void table_add(Table *t, const char *text);        /* NULL and "" show as "-" */
 void table_add_size(Table *t, uint64_t bytes);
+void table_add_number(Table *t, uint64_t number);   /* 0 shows as "-" */
 void table_add_age(Table *t, uint64_t realtime_usec);
 void table_add_user(Table *t, uid_t uid);
 /* Of the cell added last. */

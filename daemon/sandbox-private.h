@@ -151,7 +151,6 @@ bool sandbox_read_exit_record(const char *dir, VmmExitRecord *ret);
 /* sandbox-request.c: an errno and a text of VMM or agent as a bus error */
 int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *message);
 /* -1 with error set unless it runs. */
-int sandbox_check_running(const Sandbox *s, sd_bus_error *error);
 
 /* sandbox-statistics.c: of one in the making as well */
 int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error);

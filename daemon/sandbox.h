@@ -170,6 +170,9 @@ int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_
 /* A paused or failed one, in a new VMM. State resuming, then running, or failed. */
 int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error);
 
+/* For what only a running one can do: BUS_ERROR_NOT_RUNNING, with its state in words. */
+int sandbox_check_running(const Sandbox *s, sd_bus_error *error);
+
 /* Back to a snapshot of its own, in its VMM. On any error it is as it was before. */
 int sandbox_rollback(Sandbox *s, Snapshot *snapshot, SandboxDone done, void *userdata, sd_bus_error *error);
 

@@ -110,7 +110,8 @@ static int find_source(const char *source, SandboxSpec *spec, sd_bus_error *erro
         return bus_find_template(spec->owner_uid, ref, &spec->template, error);
 }
 
-int bus_spec_set(SandboxSpec *spec, const char *on_timeout, const char *checkpoint, sd_bus_error *error) {
+int bus_spec_set(SandboxSpec *spec, const char *on_timeout, const char *checkpoint, uint64_t checkpoint_usec,
+                 sd_bus_error *error) {
         if (on_timeout) {
                 spec->on_timeout = sandbox_end_from_string(on_timeout);
                 if (spec->on_timeout < 0)
@@ -124,10 +125,13 @@ int bus_spec_set(SandboxSpec *spec, const char *on_timeout, const char *checkpoi
                                                  "Option 'checkpoint' is '%s', but takes exec, or an interval as a number",
                                                  checkpoint);
                 spec->checkpoint_usec = UINT64_MAX;
-        } else if (spec->checkpoint_usec > 0 &&
-                   (spec->checkpoint_usec < CHECKPOINT_USEC_MIN || spec->checkpoint_usec == UINT64_MAX))
-                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT,
-                                        "Option 'checkpoint' is an interval of less than a second, or without an end");
+        } else if (checkpoint_usec > 0) {
+                if (checkpoint_usec < CHECKPOINT_USEC_MIN || checkpoint_usec == UINT64_MAX)
+                        return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT,
+                                                "Option 'checkpoint' is an interval of less than a second, or without "
+                                                "an end");
+                spec->checkpoint_usec = checkpoint_usec;
+        }
         return 0;
 }
 
@@ -172,6 +176,7 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
         _cleanup_strv_ char **labels = NULL;
         SandboxSpec spec = {};
         const char *source, *on_timeout = NULL, *checkpoint = NULL;
+        uint64_t checkpoint_usec = 0;
         bool bind_client = false;
         const BusOption options[] = {
                 { "memory", BUS_OPTION_U64, &spec.mem_bytes, BUS_OPTION_NONZERO },
@@ -181,7 +186,7 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "idle-timeout", BUS_OPTION_U64, &spec.idle_timeout_usec, BUS_OPTION_NONZERO },
                 { "on-timeout", BUS_OPTION_STRING, &on_timeout, 0 },
                 { "checkpoint", BUS_OPTION_STRING, &checkpoint, 0 },
-                { "checkpoint", BUS_OPTION_U64, &spec.checkpoint_usec, BUS_OPTION_NONZERO },
+                { "checkpoint", BUS_OPTION_U64, &checkpoint_usec, BUS_OPTION_NONZERO },
                 { "cpu-quota", BUS_OPTION_U64, &spec.cpu_quota_usec, BUS_OPTION_NONZERO },
                 { "hostname", BUS_OPTION_STRING, &spec.hostname, 0 },
                 { "request-id", BUS_OPTION_STRING, &spec.request_id, 0 },
@@ -201,7 +206,7 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
 
         r = bus_options_read(m, options, ELEMENTSOF(options), error);
         if (r >= 0)
-                r = bus_spec_set(&spec, on_timeout, checkpoint, error);
+                r = bus_spec_set(&spec, on_timeout, checkpoint, checkpoint_usec, error);
         if (r >= 0)
                 r = check_strings(&spec, error);
         if (r < 0)

@@ -90,8 +90,9 @@ uint64_t bus_snapshot_bytes(const Snapshot *s);
 int bus_find_snapshot(uid_t actor, const char *id, Snapshot **ret, sd_bus_error *error);
 /* All for root and whom polkit lets list, else only the caller's own. Returns as bus_actor(). */
 int bus_may_list_all(sd_bus_message *m, uid_t *ret_actor, bool *ret_all);
-/* Options on-timeout and checkpoint as they were given, or NULL; spec has the checkpoints' interval. */
-int bus_spec_set(SandboxSpec *spec, const char *on_timeout, const char *checkpoint, sd_bus_error *error);
+/* Options on-timeout and checkpoint as they were given; NULL and 0: not given. */
+int bus_spec_set(SandboxSpec *spec, const char *on_timeout, const char *checkpoint, uint64_t checkpoint_usec,
+                 sd_bus_error *error);
 
 /* Method handlers that have files of their own. */
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -224,8 +224,8 @@ static int property_get_checkpoint_usec(sd_bus *bus, const char *path, const cha
         return sd_bus_message_append(reply, "t", s->checkpoint_usec == UINT64_MAX ? 0 : s->checkpoint_usec);
 }
 
-static int property_get_snapshot(sd_bus *bus, const char *path, const char *interface, const char *property,
-                                 sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+static int property_get_base_snapshot(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                      sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         const Sandbox *s = userdata;
         const Snapshot *on = bus_snapshot_shown(s->disk_top);
         return sd_bus_message_append(reply, "s", on ? on->id : "");
@@ -343,7 +343,7 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
         SD_BUS_PROPERTY("VMMPID", "u", property_get_pid, 0, CHANGES),
         SD_BUS_PROPERTY("KernelRelease", "s", property_get_kernel, 0, CHANGES),
         SD_BUS_PROPERTY("Start", "s", property_get_start, 0, CHANGES),
-        SD_BUS_PROPERTY("Snapshot", "s", property_get_snapshot, 0, CHANGES),
+        SD_BUS_PROPERTY("BaseSnapshot", "s", property_get_base_snapshot, 0, CHANGES),
         SD_BUS_PROPERTY("Labels", "a{ss}", property_get_labels, 0, CONST),
         SD_BUS_VTABLE_END
 };

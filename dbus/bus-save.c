@@ -136,15 +136,19 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Sandbox *s = userdata;
         uid_t actor;
         uint32_t n;
+        uint64_t checkpoint_usec = 0;
         /* Whoever asks: what is in there is its owner's, and so are the copies. */
-        SandboxSpec spec = { .owner_uid = s->owner_uid, .on_timeout = s->on_timeout };
+        SandboxSpec spec = {
+                .owner_uid = s->owner_uid, .timeout_usec = s->timeout_usec, .idle_timeout_usec = s->idle_timeout_usec,
+                .on_timeout = s->on_timeout, .checkpoint_usec = s->checkpoint_usec,
+        };
         const BusOption options[] = {
                 { "memory", BUS_OPTION_U64, &spec.mem_bytes, BUS_OPTION_NONZERO },
                 { "timeout", BUS_OPTION_U64, &spec.timeout_usec, BUS_OPTION_NONZERO },
                 { "idle-timeout", BUS_OPTION_U64, &spec.idle_timeout_usec, BUS_OPTION_NONZERO },
                 { "on-timeout", BUS_OPTION_STRING, &on_timeout, 0 },
                 { "checkpoint", BUS_OPTION_STRING, &checkpoint, 0 },
-                { "checkpoint", BUS_OPTION_U64, &spec.checkpoint_usec, BUS_OPTION_NONZERO },
+                { "checkpoint", BUS_OPTION_U64, &checkpoint_usec, BUS_OPTION_NONZERO },
                 { "cpu-quota", BUS_OPTION_U64, &spec.cpu_quota_usec, BUS_OPTION_NONZERO },
                 { "labels", BUS_OPTION_DICT, &labels, 0 },
         };
@@ -156,7 +160,7 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         if (r >= 0)
                 r = bus_options_read(m, options, ELEMENTSOF(options), error);
         if (r >= 0)
-                r = bus_spec_set(&spec, on_timeout, checkpoint, error);
+                r = bus_spec_set(&spec, on_timeout, checkpoint, checkpoint_usec, error);
         if (r < 0)
                 return r;
         if (n < 1 || n > FORKS_MAX)
@@ -178,6 +182,8 @@ int bus_method_rollback(sd_bus_message *m, void *userdata, sd_bus_error *error) 
         r = sd_bus_message_read(m, "s", &id);
         if (r >= 0)
                 r = bus_options_read(m, NULL, 0, error);
+        if (r >= 0)
+                r = sandbox_check_running(s, error);
         if (r < 0)
                 return r;
 

@@ -154,8 +154,8 @@ static void standing_find(Standing *l, const Snapshot *s) {
 
         for (size_t i = 0; i < m->n_sandboxes; i++) {
                 const Sandbox *sandbox = m->sandboxes[i];
-                /* A paused one is found as a snapshot; its own does not hold it. */
-                if (sandbox->state != SANDBOX_PAUSED && !streq(sandbox->id, strempty(s->sandbox_id)) &&
+                /* One that is on disk is found as a snapshot; its own does not hold it. */
+                if (sandbox->state != SANDBOX_PAUSED && sandbox->state != SANDBOX_FAILED && !streq(sandbox->id, strempty(s->sandbox_id)) &&
                     runs_on(sandbox, s))
                         standing_add(l, sandbox->owner_uid, "sandbox", sandbox->id);
         }
@@ -166,25 +166,25 @@ static void standing_find(Standing *l, const Snapshot *s) {
                         standing_add(l, above->owner_uid, strempty(bus_snapshot_kind(above)), above->id);
 }
 
-static int set_in_use(const Snapshot *s, uid_t actor, sd_bus_error *error) {
-        char more[64] = "";
+static int check_standing(const Snapshot *s, uid_t actor, sd_bus_error *error) {
         Standing l = { .actor = actor };
+        char more[64] = "";
 
         standing_find(&l, s);
         if (l.n > STANDING_MAX)
                 (void) snprintf(more, sizeof(more), " and %zu more", l.n - STANDING_MAX);
         int r = l.error;
-        if (r >= 0)
+        if (r >= 0 && (l.n > 0 || l.others))
                 r = sd_bus_error_setf(error, BUS_ERROR_SNAPSHOT_IN_USE,
                                       "Snapshot %s is in use; on it stand: %s%s%s%s; remove these first", s->id,
                                       strempty(l.text), more, l.text && l.others ? ", " : "",
-                                      l.others ? "something of another user" : l.text ? "" : "something that is just being made");
+                                      l.others ? "something of another user" : "");
         free(l.text);
         return r;
 }
 
-/* Those that go with something else. */
-static int check_removable(const Snapshot *s, sd_bus_error *error) {
+/* A checkpoint is its sandbox's own: what stands on it keeps the layers, and nothing is lost but a number. */
+static int check_removable(const Snapshot *s, uid_t actor, sd_bus_error *error) {
         if (s->kind == SNAPSHOT_TEMPLATE)
                 return sd_bus_error_setf(error, BUS_ERROR_SNAPSHOT_IN_USE,
                                          "Snapshot %s is what template %s starts from, and goes with it: "
@@ -194,7 +194,7 @@ static int check_removable(const Snapshot *s, sd_bus_error *error) {
                 return sd_bus_error_setf(error, BUS_ERROR_SNAPSHOT_IN_USE,
                                          "Snapshot %s is the paused sandbox %s, and goes with it: cubectl kill %s", s->id,
                                          strempty(s->sandbox_id), strempty(s->sandbox_id));
-        return 0;
+        return s->kind == SNAPSHOT_USER ? check_standing(s, actor, error) : 0;
 }
 
 static void on_removed(Snapshot *s, int error, void *userdata) {
@@ -224,7 +224,7 @@ int bus_method_remove_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *
         r = bus_authorize(m, &access, &actor, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
-        r = check_removable(s, error);
+        r = check_removable(s, actor, error);
         if (r < 0)
                 return r;
 
@@ -232,7 +232,7 @@ int bus_method_remove_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *
         sd_bus_message_ref(m);
         r = snapshot_remove(s, on_removed, m);
         if (r == -EBUSY)
-                r = set_in_use(s, actor, error);
+                r = sd_bus_error_setf(error, BUS_ERROR_SNAPSHOT_IN_USE, "Snapshot %s is in use just now; try again", s->id);
         return bus_keep_call(m, r);
 }
 

@@ -30,9 +30,21 @@ CALLS = {
     "SetTimeout": (dbus.UInt64(3600_000_000),),
     "SetLimits": (options({"cpu-quota": dbus.UInt64(500000)}),),
     "GetStatistics": (),
+    "SetIdleTimeout": (dbus.UInt64(3600_000_000),),
+    "Snapshot": (options({}),),
+    "Fork": (dbus.UInt32(1), options({})),
+    "Rollback": ("", options({})),  # of the sandbox's own: see outcome_of()
+    "Pause": (options({}),),
+    "Resume": (options({}),),
     "Stop": (),
     "Kill": (),
 }
+
+
+# The guest has no say in these: any error is ours.
+NOT_FOR_THE_GUEST = ("SetIdleTimeout", "Snapshot", "Fork", "Rollback", "Pause", "Resume")
+# Nothing brings a sandbox there yet, or holds it there.
+NOT_REACHED = ("pausing", "resuming", "failed")
 
 
 def table():
@@ -44,6 +56,13 @@ def table():
     return [(row[0], state, outcome) for row in rows[2:] for state, outcome in zip(states, row[1:])]
 
 
+def prop_or_none(sandbox_id, name):
+    try:
+        return prop(sandbox_id, name)
+    except dbus.DBusException:
+        return None
+
+
 def outcome_of(operation, sandbox_id):
     """"do", or the last part of the error's name. An error from inside the guest counts as done."""
     connection = bus()
@@ -51,6 +70,8 @@ def outcome_of(operation, sandbox_id):
         path, interface, arguments = ROOT, MANAGER, (sandbox_id,)
     else:
         path, interface, arguments = f"{ROOT}/sandbox/{sandbox_id}", SANDBOX, CALLS[operation]
+    if operation == "Rollback" and prop_or_none(sandbox_id, "State") == "running":
+        arguments = (ctl_ok("snapshot", sandbox_id).strip(), options({}))
     obj = connection.get_object(NAME, path, introspect=False)
     try:
         obj.get_dbus_method(operation, interface)(*arguments, timeout=30)
@@ -58,8 +79,11 @@ def outcome_of(operation, sandbox_id):
         name = e.get_dbus_name()
         if name == "org.freedesktop.DBus.Error.UnknownObject":
             return "NoSuchSandbox"
-        known = ("NotRunning", "NoSuchSandbox", "Busy")
-        return name[len(ERROR):] if name.startswith(ERROR) and name[len(ERROR):] in known else "do"
+        if "this cubed has no" in str(e):
+            pytest.skip(str(e))
+        known = ("NotRunning", "NoSuchSandbox", "NoSuchSnapshot", "Busy")
+        known = name.startswith(ERROR) and (name[len(ERROR):] in known or operation in NOT_FOR_THE_GUEST)
+        return name[len(ERROR):] if known else "do"
     return "do"
 
 
@@ -90,6 +114,12 @@ def running(template):
         yield sandbox_id
 
 
+def paused(template):
+    with created() as sandbox_id:
+        assert outcome_of("Pause", sandbox_id) == "do"
+        yield sandbox_id
+
+
 def gone(template):
     sandbox_id = ctl_ok("create").strip()
     ctl_ok("kill", sandbox_id)
@@ -98,10 +128,17 @@ def gone(template):
 
 @pytest.mark.parametrize("operation, state, outcome", table())
 def test_operation_in_state(template, operation, state, outcome):
-    maker = {"creating": creating, "running": running, "stopping": stopping, "gone": gone}[state](template)
+    if state in NOT_REACHED:
+        pytest.skip(f"no sandbox stays {state}")
+    maker = {"creating": creating, "running": running, "paused": paused, "stopping": stopping, "gone": gone}[state](template)
     sandbox_id = next(maker)
+    before = set(sandbox_ids())
     try:
         expected = "do" if outcome == "wait" else outcome
         assert outcome_of(operation, sandbox_id) == expected
     finally:
         next(maker, None)
+        for copy in set(sandbox_ids()) - before:
+            ctl_ok("kill", copy)
+        for line in ctl_ok("snapshot", "list", "--no-legend", "--sandbox", sandbox_id).splitlines():
+            ctl_ok("snapshot", "rm", line.split()[0])

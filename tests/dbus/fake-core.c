@@ -326,7 +326,7 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
         return r;
 }
 
-static int check_running(const Sandbox *s, sd_bus_error *error) {
+int sandbox_check_running(const Sandbox *s, sd_bus_error *error) {
         if (s->state == SANDBOX_RUNNING)
                 return 0;
         return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is %s; resume it first", s->id,
@@ -336,7 +336,7 @@ static int check_running(const Sandbox *s, sd_bus_error *error) {
 int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
                           sd_bus_error *error) {
         uint8_t header[FRAME_HEADER_SIZE];
-        int r = type == AGENT_CLAIM ? 0 : check_running(s, error);
+        int r = type == AGENT_CLAIM ? 0 : sandbox_check_running(s, error);
         if (r < 0)
                 return r;
 
@@ -389,7 +389,7 @@ int sandbox_open_stream(Sandbox *s, AgentFrameType type, const TlvWriter *body, 
         uint8_t buf[4096];
         size_t size;
 
-        int r = check_running(s, error);
+        int r = sandbox_check_running(s, error);
         if (r < 0)
                 return r;
         _cleanup_close_ int fd = open_stream(s, type, body, buf, sizeof(buf), &size, error);

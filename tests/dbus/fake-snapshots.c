@@ -51,7 +51,7 @@ static Snapshot *make(Sandbox *s, SnapshotKind kind, const char *name) {
         store->snapshots[store->n_snapshots++] = n;
         s->manager->hooks->snapshot_added(s->manager, n);
         s->disk_top = s->memory_top = n;
-        sandbox_told(s, "Snapshot", NULL);
+        sandbox_told(s, "BaseSnapshot", NULL);
         return n;
 }
 
@@ -59,8 +59,6 @@ static bool stands_on(const Snapshot *above, const Snapshot *s) {
         for (const Snapshot *p = above->parent; p; p = p->parent)
                 if (p == s)
                         return true;
-                else if (p->kind != SNAPSHOT_LAYER && p->kind != SNAPSHOT_FORK)
-                        return false;
         return false;
 }
 
@@ -70,10 +68,12 @@ Snapshot *snapshot_next_above(const Snapshot *s, const Snapshot *after) {
 
         while (after && store->snapshots[i++] != after)
                 ;
-        for (; i < store->n_snapshots; i++)
-                if (store->snapshots[i]->kind != SNAPSHOT_LAYER && store->snapshots[i]->kind != SNAPSHOT_FORK &&
-                    stands_on(store->snapshots[i], s))
-                        return store->snapshots[i];
+        for (; i < store->n_snapshots; i++) {
+                Snapshot *t = store->snapshots[i];
+                bool own = streq(t->sandbox_id, s->sandbox_id) && t->kind != SNAPSHOT_USER;
+                if (t->kind != SNAPSHOT_LAYER && t->kind != SNAPSHOT_FORK && !own && stands_on(t, s))
+                        return t;
+        }
         return NULL;
 }
 
@@ -115,10 +115,7 @@ static void let_go(Snapshot *s, Manager *m) {
 int snapshot_remove(Snapshot *s, SnapshotDone done, void *userdata) {
         Manager *m = s->store->userdata;
 
-        for (size_t i = 0; i < m->n_sandboxes; i++)
-                if (!streq(m->sandboxes[i]->id, s->sandbox_id) && runs_on(m->sandboxes[i], s))
-                        return -EBUSY;
-        if (snapshot_next_above(s, NULL))
+        if (s->kind == SNAPSHOT_USER && snapshot_next_above(s, NULL))
                 return -EBUSY;
         let_go(s, m);
         done(NULL, 0, userdata);
@@ -158,16 +155,13 @@ void fake_snapshots_free(SnapshotStore *store) {
         free(store);
 }
 
-static int not_running(const Sandbox *s, sd_bus_error *error) {
-        return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is %s", s->id, sandbox_state_to_string(s->state));
-}
-
 int sandbox_snapshot(Sandbox *s, SnapshotKind kind, const char *name, SnapshotTaken done, void *userdata,
                      sd_bus_error *error) {
         static const sd_bus_error full = SD_BUS_ERROR_MAKE_CONST(BUS_ERROR_NO_RESOURCES, "The disk is full");
 
-        if (s->state != SANDBOX_RUNNING)
-                return not_running(s, error);
+        int r = sandbox_check_running(s, error);
+        if (r < 0)
+                return r;
         if (name && streq(name, "broken"))
                 done(s, &full, NULL, userdata);
         else
@@ -176,8 +170,8 @@ int sandbox_snapshot(Sandbox *s, SnapshotKind kind, const char *name, SnapshotTa
 }
 
 int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error) {
-        if (s->state != SANDBOX_RUNNING && s->state != SANDBOX_PAUSED)
-                return not_running(s, error);
+        if (s->state != SANDBOX_PAUSED && s->state != SANDBOX_RUNNING)
+                return sandbox_check_running(s, error);
         if (s->state == SANDBOX_RUNNING) {
                 make(s, SNAPSHOT_PAUSE, NULL)->has_memory = memory;
                 set_state(s, SANDBOX_PAUSED);
@@ -187,23 +181,24 @@ int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_
 }
 
 int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
-        if (s->state != SANDBOX_RUNNING && s->state != SANDBOX_PAUSED)
-                return not_running(s, error);
+        if (s->state != SANDBOX_PAUSED && s->state != SANDBOX_RUNNING)
+                return sandbox_check_running(s, error);
         if (s->state == SANDBOX_PAUSED) {
                 s->restored = s->disk_top->has_memory;
                 set_state(s, SANDBOX_RUNNING);
                 let_go(s->disk_top, s->manager);
-                sandbox_told(s, "Start", "Snapshot");
+                sandbox_told(s, "Start", "BaseSnapshot");
         }
         done(s, NULL, userdata);
         return 0;
 }
 
 int sandbox_rollback(Sandbox *s, Snapshot *snapshot, SandboxDone done, void *userdata, sd_bus_error *error) {
-        if (s->state != SANDBOX_RUNNING)
-                return not_running(s, error);
+        int r = sandbox_check_running(s, error);
+        if (r < 0)
+                return r;
         s->disk_top = s->memory_top = snapshot;
-        sandbox_told(s, "Snapshot", NULL);
+        sandbox_told(s, "BaseSnapshot", NULL);
         done(s, NULL, userdata);
         return 0;
 }
@@ -232,9 +227,9 @@ static void on_forked(Sandbox *s, const sd_bus_error *error, void *userdata) {
 
 int sandbox_fork(Sandbox *s, size_t n, const SandboxSpec *spec, ForkDone done, void *userdata, sd_bus_error *error) {
         SandboxSpec each = *spec;
-
-        if (s->state != SANDBOX_RUNNING)
-                return not_running(s, error);
+        int r = sandbox_check_running(s, error);
+        if (r < 0)
+                return r;
         each.snapshot = make(s, SNAPSHOT_FORK, NULL);
         for (size_t i = 0; i < s->manager->templates->n_templates; i++)
                 if (streq(s->manager->templates->templates[i]->id, s->template_id))

@@ -65,7 +65,7 @@ def test_snapshot_is_an_object(host, guest):
     second = snapshot(host, guest)
     p = properties(host, f'{ROOT}/snapshot/{second}', 'Snapshot')
     assert p['Parent'] == i and p['Name'] == ''
-    assert properties(host, sandbox(guest), 'Sandbox')['Snapshot'] == second
+    assert properties(host, sandbox(guest), 'Sandbox')['BaseSnapshot'] == second
     objects = host.busctl('call', NAME, ROOT, 'org.freedesktop.DBus.ObjectManager', 'GetManagedObjects').stdout
     assert path in objects and f'{ROOT}/snapshot/{second}' in objects
 
@@ -79,7 +79,7 @@ def test_create_from_a_snapshot(host, guest):
     i = snapshot(host, guest)
     new, path = data(host, *MANAGER, 'CreateSandbox', 'sa{sv}', f'snapshot:{i}', '0')
     p = properties(host, path, 'Sandbox')
-    assert new != guest and p['Start'] == 'restored' and p['Snapshot'] == i and p['Template'] == 'tpythonpython'
+    assert new != guest and p['Start'] == 'restored' and p['BaseSnapshot'] == i and p['Template'] == 'tpythonpython'
     assert properties(host, sandbox(guest), 'Sandbox')['Start'] == 'booted'
     host.ctl('kill', guest)
     data(host, *MANAGER, 'CreateSandbox', 'sa{sv}', f'snapshot:{i}', '0')
@@ -104,12 +104,13 @@ def test_pause_and_resume(host, guest):
     data(host, sandbox(guest), 'Sandbox', 'Pause', 'a{sv}', '0')
     p = properties(host, sandbox(guest), 'Sandbox')
     (held,) = listed(host)
-    assert p['State'] == 'paused' and p['Snapshot'] == held and listed(host)[held][2] == 'pause'
+    assert p['State'] == 'paused' and p['BaseSnapshot'] == held and listed(host)[held][2] == 'pause'
     assert 'resume it first' in error(host, sandbox(guest), 'Sandbox', 'Exec', 'asa{sv}', '1', 'true', '0')
+    assert 'resume it first' in error(host, sandbox(guest), 'Sandbox', 'Rollback', 'sa{sv}', held, '0')
     assert 'goes with it' in error(host, *MANAGER, 'RemoveSnapshot', 's', held)
     data(host, sandbox(guest), 'Sandbox', 'Resume', 'a{sv}', '0')
     p = properties(host, sandbox(guest), 'Sandbox')
-    assert p['State'] == 'running' and p['Start'] == 'restored' and p['Snapshot'] == '' and listed(host) == {}
+    assert p['State'] == 'running' and p['Start'] == 'restored' and p['BaseSnapshot'] == '' and listed(host) == {}
 
 
 def test_pause_without_memory_boots(host, guest):
@@ -132,7 +133,20 @@ def test_fork_says_what_became_of_each(host, guest):
         assert p['State'] == 'running' and p['Start'] == 'restored' and p['Labels'] == {'a': 'b'}
         assert p['TimeoutUSec'] == 60000000
     # what they stand on is nobody's to see
-    assert listed(host) == {} and p['Snapshot'] == ''
+    assert listed(host) == {} and p['BaseSnapshot'] == ''
+
+
+def test_a_fork_ends_like_the_first_one_unless_told(host):
+    i = host.create('--timeout', '1h', '--idle-timeout', '5min', '--on-timeout', 'pause', '--checkpoint', 'exec', '--label', 'a=b')
+    names = ('TimeoutUSec', 'IdleTimeoutUSec', 'OnTimeout', 'Checkpoint', 'CheckpointIntervalUSec', 'Labels')
+
+    def forked(*options):
+        ((answer,),) = data(host, sandbox(i), 'Sandbox', 'Fork', 'ua{sv}', '1', *options)
+        p = properties(host, answer[2], 'Sandbox')
+        return [p[name] for name in names]
+    assert forked('0') == [3600 * 10**6, 300 * 10**6, 'pause', 'exec', 0, {}]
+    assert forked('4', 'timeout', 't', '2000000', 'idle-timeout', 't', '3000000', 'on-timeout', 's', 'kill',
+                  'checkpoint', 't', '4000000') == [2000000, 3000000, 'kill', 'interval', 4000000, {}]
 
 
 def test_forks_of_a_users_sandbox_are_his(polkit):
@@ -151,7 +165,7 @@ def test_forks_of_a_users_sandbox_are_his(polkit):
 def test_rollback(host, guest):
     first, second = snapshot(host, guest), snapshot(host, guest)
     data(host, sandbox(guest), 'Sandbox', 'Rollback', 'sa{sv}', first, '0')
-    assert properties(host, sandbox(guest), 'Sandbox')['Snapshot'] == first
+    assert properties(host, sandbox(guest), 'Sandbox')['BaseSnapshot'] == first
     # another one's is not for it
     other = host.create()
     assert f'{other} has no snapshot' in error(host, sandbox(other), 'Sandbox', 'Rollback', 'sa{sv}', second, '0')
@@ -184,10 +198,33 @@ def test_removal_is_refused_with_who_stands_on_it(host, guest):
     assert host.busctl('get-property', NAME, f'{ROOT}/snapshot/{first}', f'{NAME}.Snapshot', 'Id').returncode != 0
 
 
+def test_the_list_of_who_stands_on_it_is_bounded(host, guest):
+    first, *above = [snapshot(host, guest) for _ in range(19)]
+    words = error(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    assert sum(i in words for i in above) == 16 and 'and 2 more' in words
+
+
 def test_removal_names_the_paused(host, guest):
     first = snapshot(host, guest)
+    user = data(host, *MANAGER, 'CreateSandbox', 'sa{sv}', f'snapshot:{first}', '0')[0]
+    data(host, sandbox(user), 'Sandbox', 'Pause', 'a{sv}', '0')
+    assert f'stand: paused sandbox {user};' in error(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    host.ctl('kill', user)
+    # the own one is no reason: it can be resumed all the same
     data(host, sandbox(guest), 'Sandbox', 'Pause', 'a{sv}', '0')
-    assert f'paused sandbox {guest}' in error(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    data(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    data(host, sandbox(guest), 'Sandbox', 'Resume', 'a{sv}', '0')
+
+
+def test_a_checkpoint_may_always_go(host):
+    i = host.create('--checkpoint=exec')
+    for _ in range(2):
+        host.ctl('exec', i, 'true')
+    first, second = listed(host, '1', 'kind', 's', 'checkpoint')
+    kept = snapshot(host, i)
+    data(host, *MANAGER, 'RemoveSnapshot', 's', first)
+    data(host, *MANAGER, 'RemoveSnapshot', 's', second)
+    assert set(listed(host)) == {kept} and properties(host, f'{ROOT}/snapshot/{kept}', 'Snapshot')['Parent'] == ''
 
 
 def test_a_snapshot_outlives_its_sandbox_but_a_pause_does_not(host, guest):

@@ -46,6 +46,27 @@ static void assert_line(const char *line) {
                 test_stop(TEST_FAILED, __LINE__, "\"%s\" is not in the entry", line);
 }
 
+TEST(fields_of_requests_about_states) {
+        const Snapshot snapshot = { .id = "saaaaaaaaaaa", .owner_uid = 1000, .sandbox_id = sandbox.id };
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        audit_asked(a, &sandbox, 1001, "rollback");
+        assert_true(next_entry());
+        assert_line("MESSAGE_ID=" AUDIT_ID_ASKED);
+        assert_line("CUBE_EVENT=rollback");
+        assert_line("CUBE_SANDBOX=abcdefghijkl");
+        assert_line("CUBE_ACTOR_UID=1001");
+        audit_snapshot_remove(a, &snapshot, 1001);
+        assert_true(next_entry());
+        assert_line("MESSAGE_ID=" AUDIT_ID_SNAPSHOT_REMOVE);
+        assert_line("CUBE_SNAPSHOT=saaaaaaaaaaa");
+        assert_line("CUBE_SANDBOX=abcdefghijkl");
+        assert_line("CUBE_ACTOR_UID=1001");
+        audit_free(a);
+}
+
 TEST(fields_of_an_exec) {
         char *argv[] = { (char *) "/bin/sh", (char *) "-c", (char *) "secret", NULL };
         Audit *a;

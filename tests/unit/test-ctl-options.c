@@ -43,6 +43,44 @@ TEST(sizes_and_numbers) {
         assert_true(create(&o, CREATE_TEMPLATE, "") < 0);
 }
 
+TEST(ends_and_checkpoints) {
+        CreateOptions o = {};
+
+        assert_eq(create(&o, CREATE_IDLE_TIMEOUT, "5min"), 1);
+        assert_eq(o.idle_timeout_usec, 300 * USEC_PER_SEC);
+        assert_eq(create(&o, CREATE_IDLE_TIMEOUT, "infinity"), 1);
+        assert_true(o.idle_timeout_usec == UINT64_MAX);
+        assert_true(create(&o, CREATE_IDLE_TIMEOUT, "0") < 0);
+        assert_eq(o.timeout_usec, 0);
+
+        assert_eq(create(&o, CREATE_ON_TIMEOUT, "pause-disk"), 1);
+        assert_streq(o.on_timeout, "pause-disk");
+        assert_true(create(&o, CREATE_ON_TIMEOUT, "sleep") < 0);
+        assert_true(create(&o, CREATE_ON_TIMEOUT, "") < 0);
+
+        assert_eq(create(&o, CREATE_CHECKPOINT, "30s"), 1);
+        assert_eq(o.checkpoint_usec, 30 * USEC_PER_SEC);
+        assert_eq(create(&o, CREATE_CHECKPOINT, "exec"), 1);
+        assert_true(o.checkpoint_usec == UINT64_MAX);
+        assert_true(create(&o, CREATE_CHECKPOINT, "999ms") < 0);
+        assert_true(create(&o, CREATE_CHECKPOINT, "infinity") < 0);
+        assert_true(create(&o, CREATE_CHECKPOINT, "always") < 0);
+}
+
+TEST(one_thing_to_start_from) {
+        CreateOptions o = {};
+
+        assert_eq(create_source(&o, "ls"), 0);
+        assert_true(!o.source);
+        assert_eq(create_source(&o, "template:python"), 1);
+        assert_eq(create_source(&o, "snapshot:sabcdefghijk"), 1);
+        assert_streq(o.source, "snapshot:sabcdefghijk");
+        assert_true(create(&o, CREATE_TEMPLATE, "python") < 0);
+
+        o = (CreateOptions) { .template = "python" };
+        assert_true(create_source(&o, "snapshot:sabcdefghijk") < 0);
+}
+
 TEST(labels) {
         CreateOptions o = {};
 
