@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include "daemon/capture.h"
 #include "daemon/manager-private.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/write-file.h"
@@ -84,6 +85,41 @@ TEST(a_round_trip) {
         t->vmm_uid = 0;
         sandbox_free(t);
         done(s);
+}
+
+TEST(layers_and_a_capture_that_is_under_way) {
+        Snapshot low = { .id = "llllllllllll", .kind = SNAPSHOT_USER }, high = { .id = "hhhhhhhhhhhh", .kind = SNAPSHOT_USER };
+        Snapshot *list[] = { &low, &high };
+        SnapshotStore store = { .snapshots = list, .n_snapshots = 2 };
+        Sandbox *s = make(), *t;
+
+        low.store = high.store = &store;
+        manager.snapshots = &store;
+        s->restored = true;
+        s->priv->n_disk_layers = 8;
+        s->priv->n_memory_layers = 7;
+        sandbox_set_tops(s, &high, &low);
+        memcpy(s->priv->capture_id, "cccccccccccc", sizeof("cccccccccccc"));
+        assert_ok(sandbox_save(s));
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_true(t->restored && t->disk_top == &high && t->memory_top == &low && !t->priv->layers_unknown);
+        assert_true(high.n_users == 2 && low.n_users == 2);
+        assert_eq(t->priv->n_disk_layers, 8);
+        assert_eq(t->priv->n_memory_layers, 7);
+        assert_streq(t->priv->capture_id, "cccccccccccc");
+        t->vmm_uid = 0;
+        sandbox_free(t);
+        assert_true(high.n_users == 1 && low.n_users == 1);
+
+        /* One that is not there any more: the guest runs on, but can't be saved. */
+        store.n_snapshots = 1;
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_true(!t->disk_top && t->memory_top == &low && t->priv->layers_unknown);
+        t->vmm_uid = 0;
+        sandbox_free(t);
+        done(s);
+        assert_true(high.n_users == 0 && low.n_users == 0);
+        manager.snapshots = NULL;
 }
 
 static void refused(Sandbox *s, const char *text) {
