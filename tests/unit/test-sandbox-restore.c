@@ -21,6 +21,7 @@ static Template template = {
         .cpus = 2,
         .disk_bytes = GIB(4),
         .file_bytes = { [TEMPLATE_FILE_DISK] = GIB(2) },
+        .kernel = { .segments = { { .gpa = MIB(16), .file_bytes = 4096, .mem_bytes = 8192 } }, .n_segments = 1 },
 };
 
 static Snapshot make_snapshot(SnapshotKind kind) {

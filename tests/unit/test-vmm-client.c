@@ -396,6 +396,7 @@ TEST(what_is_for_a_paused_guest_waits_in_its_order) {
         assert_eq(b.n, 0);
         assert_true(stop.n == 1 && stop.error == -EPROTO);
         assert_true(nothing_came());
+        client = vmm_client_free(client);
 }
 
 TEST(what_waits_is_bounded_and_answered_when_the_client_goes) {
