@@ -65,6 +65,9 @@ typedef enum SnapshotSectionType {
 /* Each run is a mapping, of which a process may have 65,530. */
 #define SNAPSHOT_LAYER_RUNS_MAX 4096U
 #define SNAPSHOT_LAYERS_MAX 7U
+/* Every region of the guest's RAM begins at a multiple of this. A run must lie in one region, so whoever makes one
+ * run of two that met, or almost met, doesn't do so across such an address. */
+#define SNAPSHOT_REGION_ALIGN (128ULL * 1024U * 1024U)
 /* In file_offset: the pages are zeros, and take no place in the file. */
 #define SNAPSHOT_RUN_ZERO UINT64_MAX
 

@@ -2,7 +2,11 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "vmm/memmap.h"
 #include "vmm/snapshot-layer.h"
+
+static_assert(MEMMAP_HOLE_END % SNAPSHOT_REGION_ALIGN == 0 && MEMMAP_PLUG_ALIGN % SNAPSHOT_REGION_ALIGN == 0,
+              "no two regions in one such piece");
 
 static int pread_full(int fd, void *buffer, size_t size, uint64_t offset, ErrorText *e) {
         uint8_t *p = buffer;
