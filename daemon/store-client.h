@@ -4,7 +4,8 @@
 /* cubed's side of cube-stored: file system work that may take long, off the loop.
  *
  * Owned by the Manager, which hands over the socket of each new process behind it with
- * store_client_attach(). done may be NULL; else it runs exactly once, unless the call failed. */
+ * store_client_attach(). done may be NULL; else it runs exactly once, unless the call failed. Answers come in any
+ * order: what must happen in one is asked for one after the other. -ECONNRESET: cube-stored ended in between. */
 
 #include <systemd/sd-event.h>
 
@@ -40,7 +41,11 @@ typedef struct StoreMemory {
 typedef void (*StoreMemoryDone)(int error, uint64_t data_bytes, uint64_t zero_bytes, void *userdata);
 int store_client_save_memory(StoreClient *c, const StoreMemory *m, int fd, StoreMemoryDone done, void *userdata);
 
-/* Several layers into one with the same content, into fd, an empty file; lowest first. Memory: the result has the id
- * of the uppermost and the parent of the lowest. Does not hold other requests up. */
-int store_client_merge_memory(StoreClient *c, const int *layers, size_t n_layers, int fd, StoreDone done, void *userdata);
-int store_client_merge_disk(StoreClient *c, const int *layers, size_t n_layers, int fd, StoreDone done, void *userdata);
+/* Several layers into one with the same content, into fd, an empty file; lowest first. Memory: the result is made of
+ * those behind the first n_beneath, and has the id of the uppermost and the parent of the lowest of them. Those beneath,
+ * down to one without a parent, lend the pages between runs when there would be too many runs; without them that is
+ * -E2BIG. Does not hold other requests up. */
+int store_client_merge_memory(StoreClient *c, const int *layers, size_t n_layers, size_t n_beneath, int fd,
+                              StoreDone done, void *userdata);
+int store_client_merge_disk(StoreClient *c, const int *layers, size_t n_layers, int fd, StoreDone done,
+                            void *userdata);

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The file is an image of the runs, one behind the other, with holes for zeros. So nothing needs to be moved when
+ * zeros that were a run of their own shall be none any more, since there are too many runs: they become part of the
+ * data around them, and are read out of the hole. */
+
+#include <sys/uio.h>
+
+#include "daemon/copy-range.h"
+#include "daemon/memory-copy.h"
+
+#define PAGE SNAPSHOT_PAGE_BYTES
+#define BUFFER_BYTES MIB(1)
+#define IOV_MAX_READ 256U
+#define ZERO_BYTES_LIMIT (1ULL << 52)
+/* Less room than this is made anew for each few pages. */
+#define ROOM_MIN (SNAPSHOT_LAYER_RUNS_MAX / 8)
+
+typedef struct Stretch {
+        uint64_t gpa;
+        uint64_t bytes;
+        uint64_t offset;          /* in the image */
+        bool zero;
+        bool joined;              /* goes on, in one region, where the one before ends */
+} Stretch;
+
+typedef struct Table {
+        Stretch *stretches;
+        size_t n;
+        uint64_t zero_bytes_min;  /* shorter zeros amid data are data */
+} Table;
+
+typedef struct Saving {
+        const MemorySource *source;
+        size_t run;               /* where in the source the next page is */
+        uint64_t at;              /* in that run */
+        uint8_t *buffer;
+        int fd;
+        uint64_t offset;          /* of the next page in the image */
+        uint64_t data_bytes, zero_bytes;
+        Table table;
+} Saving;
+
+static void saving_done(Saving *s) {
+        free(s->buffer);
+        free(s->table.stretches);
+}
+
+static void absorb_zeros(Table *t) {
+        Stretch *s = t->stretches;
+        size_t n = 0;
+
+        for (size_t i = 0; i < t->n; i++) {
+                Stretch x = s[i];
+                bool behind = x.joined && n > 0 && !s[n - 1].zero;
+                bool before = i + 1 < t->n && s[i + 1].joined && !s[i + 1].zero;
+
+                if (x.zero && x.bytes < t->zero_bytes_min && (behind || before))
+                        x.zero = false;
+                if (n > 0 && x.joined && s[n - 1].zero == x.zero)
+                        s[n - 1].bytes += x.bytes;
+                else
+                        s[n++] = x;
+        }
+        t->n = n;
+}
+
+static void make_room(Table *t) {
+        for (;;) {
+                absorb_zeros(t);
+                if (t->n <= SNAPSHOT_LAYER_RUNS_MAX - ROOM_MIN || t->zero_bytes_min >= ZERO_BYTES_LIMIT)
+                        return;
+                t->zero_bytes_min = MAX(t->zero_bytes_min * 2, 2ULL * PAGE);
+        }
+}
+
+static bool extend_last(Table *t, const Stretch *x) {
+        Stretch *last = t->n > 0 ? &t->stretches[t->n - 1] : NULL;
+
+        if (!last || !x->joined || (last->zero != x->zero && t->zero_bytes_min < ZERO_BYTES_LIMIT))
+                return false;
+        last->zero = last->zero && x->zero;
+        last->bytes += x->bytes;
+        return true;
+}
+
+static void table_add(Table *t, const Stretch *x) {
+        if (extend_last(t, x))
+                return;
+        if (t->n == SNAPSHOT_LAYER_RUNS_MAX) {
+                make_room(t);
+                if (extend_last(t, x))
+                        return;
+        }
+        /* At the limit each run of the source is one stretch, and it has no more runs than there is room. */
+        assert(t->n < SNAPSHOT_LAYER_RUNS_MAX);
+        t->stretches[t->n++] = *x;
+}
+
+static int check_source(const MemorySource *s, uint64_t mem_bytes, uint64_t *ret_bytes) {
+        uint64_t end = 0, room = mem_bytes;
+
+        if (s->pid <= 0 || s->n_runs > SNAPSHOT_LAYER_RUNS_MAX)
+                return -EBADMSG;
+        for (size_t i = 0; i < s->n_runs; i++) {
+                const VmmRun *run = &s->runs[i];
+
+                if (!memory_range_valid(run->gpa, run->bytes, end, &room) || run->hva > UINT64_MAX - run->bytes)
+                        return -EBADMSG;
+                end = run->gpa + run->bytes;
+        }
+        *ret_bytes = mem_bytes - room;
+        return 0;
+}
+
+static int read_process(pid_t pid, uint8_t *buffer, struct iovec *remote, size_t n_remote) {
+        while (n_remote > 0) {
+                size_t want = 0;
+                for (size_t i = 0; i < n_remote; i++)
+                        want += remote[i].iov_len;
+                struct iovec local = { buffer, want };
+                ssize_t n = process_vm_readv(pid, &local, 1, remote, n_remote, 0);
+                if (n <= 0)
+                        return n < 0 ? -errno : -EFAULT;
+
+                buffer += n;
+                for (; n_remote > 0 && (size_t) n >= remote->iov_len; n_remote--)
+                        n -= (ssize_t) (remote++)->iov_len;
+                if (n_remote > 0) {
+                        remote->iov_base = (uint8_t *) remote->iov_base + n;
+                        remote->iov_len -= (size_t) n;
+                }
+        }
+        return 0;
+}
+
+/* Fills the buffer from here on, without going on. */
+static int read_ahead(const Saving *s, size_t *ret_bytes) {
+        struct iovec remote[IOV_MAX_READ];
+        size_t n = 0, bytes = 0;
+        uint64_t at = s->at;
+
+        for (size_t i = s->run; i < s->source->n_runs && n < IOV_MAX_READ && bytes < BUFFER_BYTES; i++) {
+                const VmmRun *run = &s->source->runs[i];
+                size_t take = MIN(run->bytes - at, BUFFER_BYTES - bytes);
+
+                remote[n++] = (struct iovec) { (void *) (uintptr_t) (run->hva + at), take };
+                bytes += take;
+                at = 0;
+        }
+        *ret_bytes = bytes;
+        return read_process(s->source->pid, s->buffer, remote, n);
+}
+
+static bool is_zero(const uint8_t *page) {
+        return page[0] == 0 && memcmp(page, page + 1, PAGE - 1) == 0;
+}
+
+static bool goes_on(const MemorySource *s, size_t run) {
+        const VmmRun *a = &s->runs[run - 1], *b = &s->runs[run];
+
+        return a->gpa + a->bytes == b->gpa && a->hva + a->bytes == b->hva;
+}
+
+static void add_page(Saving *s, bool zero) {
+        const VmmRun *run = &s->source->runs[s->run];
+
+        table_add(&s->table, &(Stretch) {
+                .gpa = run->gpa + s->at,
+                .bytes = PAGE,
+                .offset = s->offset,
+                .zero = zero,
+                .joined = s->at > 0 || (s->run > 0 && goes_on(s->source, s->run)),
+        });
+        *(zero ? &s->zero_bytes : &s->data_bytes) += PAGE;
+        s->offset += PAGE;
+        s->at += PAGE;
+        if (s->at == run->bytes) {
+                s->run++;
+                s->at = 0;
+        }
+}
+
+static int save_buffer(Saving *s, size_t bytes) {
+        uint64_t base = MEMORY_FILE_PAGES_OFFSET + s->offset;
+        size_t start = 0, end = 0;        /* data that isn't written yet */
+
+        for (size_t at = 0; at < bytes; at += PAGE) {
+                bool zero = is_zero(s->buffer + at);
+
+                add_page(s, zero);
+                if (zero)
+                        continue;
+                if (at != end) {
+                        int r = pwrite_all(s->fd, s->buffer + start, end - start, base + start);
+                        if (r < 0)
+                                return r;
+                        start = at;
+                }
+                end = at + PAGE;
+        }
+        return pwrite_all(s->fd, s->buffer + start, end - start, base + start);
+}
+
+/* With nothing below, zeros need not be told. */
+static int seal(const Saving *s, SnapshotLayerHeader *h) {
+        const Table *t = &s->table;
+        bool tell_zeros = !snapshot_id_is_none(h->parent);
+        size_t n = 0;
+
+        _cleanup_free_ SnapshotRun *runs = new0(SnapshotRun, t->n + 1);
+        if (!runs)
+                return -ENOMEM;
+        for (size_t i = 0; i < t->n; i++) {
+                const Stretch *x = &t->stretches[i];
+
+                if (x->zero && !tell_zeros)
+                        continue;
+                runs[n++] = (SnapshotRun) {
+                        .gpa = x->gpa,
+                        .bytes = x->bytes,
+                        .file_offset = x->zero ? SNAPSHOT_RUN_ZERO : MEMORY_FILE_PAGES_OFFSET + x->offset,
+                };
+        }
+        return memory_file_seal(s->fd, h, runs, n);
+}
+
+int memory_save(const MemorySource *source, SnapshotLayerHeader *h, int fd, uint64_t *ret_data_bytes,
+                uint64_t *ret_zero_bytes) {
+        _cleanup_(saving_done) Saving s = { .source = source, .fd = fd };
+        uint64_t total;
+
+        int r = check_source(source, h->mem_bytes, &total);
+        if (r >= 0)
+                r = check_regular(fd, true, NULL);
+        if (r < 0)
+                return r;
+        if (ftruncate(fd, (off_t) (MEMORY_FILE_PAGES_OFFSET + total)) < 0)
+                return -errno;
+        s.buffer = malloc(BUFFER_BYTES);
+        s.table.stretches = new0(Stretch, SNAPSHOT_LAYER_RUNS_MAX);
+        if (!s.buffer || !s.table.stretches)
+                return -ENOMEM;
+
+        while (s.run < source->n_runs) {
+                size_t bytes;
+
+                r = read_ahead(&s, &bytes);
+                if (r >= 0)
+                        r = save_buffer(&s, bytes);
+                if (r < 0)
+                        return r;
+        }
+        r = seal(&s, h);
+        if (r < 0)
+                return r;
+        *ret_data_bytes = s.data_bytes;
+        *ret_zero_bytes = s.zero_bytes;
+        return 0;
+}
