@@ -24,6 +24,7 @@ CONFIG, MEMMAP, CPUID, VCPU, CLOCK, SERIAL, PCI, VIRTIO, VSOCK, AGENT, MEM = ran
 VERSIONS = {VIRTIO: 2}
 
 MEMORY = 64 << 20
+DISK_LAYERS_MAX = 8
 
 
 def write_layer(path, memory, ident, parent, runs):
@@ -81,7 +82,15 @@ def flatten(snapshot, path):
         pages |= layer_pages(layer)
     _, _, _, memory, ident, _, _, _ = LAYER_HEADER.unpack_from(snapshot.layers[-1].read_bytes())
     write_layer(path, memory, ident, NO_ID, sorted(pages.items()))
-    return Snapshot(snapshot.state, [path], snapshot.overlay)
+    return Snapshot(snapshot.state, [path], snapshot.overlay, snapshot.disk_layers)
+
+
+def flatten_disk(layers, path):
+    """One layer with the content of several, the lowest first."""
+    shutil.copyfile('/dev/null', path)
+    with open(path, 'r+b') as b:
+        for layer in layers:
+            overlay_into(layer, b)
 
 
 class StateFile:
@@ -113,17 +122,18 @@ class StateFile:
 
 
 class Snapshot:
-    """state: the file; layers: memory files, the lowest first; overlay: that of vdb, or None."""
+    """state: the file; layers: memory files, the lowest first; overlay: a copy of that of vdb, or None;
+    disk_layers: those of vdb beneath it."""
 
-    def __init__(self, state, layers, overlay=None):
-        self.state, self.layers, self.overlay = state, layers, overlay
+    def __init__(self, state, layers, overlay=None, disk_layers=()):
+        self.state, self.layers, self.overlay, self.disk_layers = state, layers, overlay, list(disk_layers)
 
     def parsed(self):
         return StateFile(self.state.read_bytes())
 
     def with_state(self, path, data):
         path.write_bytes(data)
-        return Snapshot(path, self.layers, self.overlay)
+        return Snapshot(path, self.layers, self.overlay, self.disk_layers)
 
 
 @contextlib.contextmanager
@@ -180,9 +190,14 @@ def save(vmm, peer, directory, layers=(), overlay=None, memory=MEMORY):
 def copy_overlay(source, target):
     """Holes stay holes."""
     shutil.copyfile('/dev/null', target)
-    with open(source, 'rb') as a, open(target, 'r+b') as b:
+    with open(target, 'r+b') as b:
+        overlay_into(source, b)
+
+
+def overlay_into(source, b):
+    with open(source, 'rb') as a:
         size = os.fstat(a.fileno()).st_size
-        b.truncate(size)
+        b.truncate(max(size, os.fstat(b.fileno()).st_size))
         at = 0
         while at < size:
             try:
@@ -198,8 +213,23 @@ def pause(peer):
     peer.request(v.Op.PAUSE)
 
 
-def resume(peer, layer=None, claim=None):
-    files = [(v.Role.LAYER, layer, os.O_RDONLY)] if layer else []
+def empty_overlay(path, like):
+    """A new file for vdb to write to, as large as another one."""
+    with open(path, 'xb') as f:
+        f.truncate(like.stat().st_size)
+    return path
+
+
+def disk_files(disk_layers, overlay):
+    files = [(v.Role.DISK_LAYER, layer, os.O_RDONLY) for layer in disk_layers]
+    return files + ([(v.Role.DISK_OVERLAY, overlay, os.O_RDWR)] if overlay else [])
+
+
+def resume(peer, layer=None, claim=None, layers=(), overlay=None, disk_layers=()):
+    """layer or layers: memory files, the one that was saved last or a whole chain. overlay: what vdb writes to from
+    now on."""
+    layers = [layer] if layer else layers
+    files = [(v.Role.LAYER, x, os.O_RDONLY) for x in layers] + disk_files(disk_layers, overlay)
     with opened(files) as fds:
         peer.request(v.Op.RESUME, roles(files) + (v.claim_record(claim) if claim else b''), fds)
 
@@ -211,7 +241,7 @@ def load(vmm, peer, snapshot, base=None, overlay=None, cpus=None, extra=b''):
     files += [(v.Role.LAYER, layer, os.O_RDONLY) for layer in snapshot.layers]
     records = b''
     if base:
-        files += [(v.Role.DISK_BASE, base, os.O_RDONLY)] * 2 + [(v.Role.DISK_OVERLAY, overlay, os.O_RDWR)]
+        files += [(v.Role.DISK_BASE, base, os.O_RDONLY)] * 2 + disk_files(snapshot.disk_layers, overlay)
         size = base.stat().st_size
         records += (v.tlv(v.Tag.DISK, struct.pack('<IIQQ', 0, 1, size, size)) +
                     v.tlv(v.Tag.DISK, struct.pack('<IIQQ', 1, 0, size, overlay.stat().st_size)))
@@ -225,7 +255,7 @@ def rollback(peer, snapshot, overlay=None):
     files = [(v.Role.STATE, snapshot.state, os.O_RDONLY)]
     files += [(v.Role.LAYER, layer, os.O_RDONLY) for layer in snapshot.layers]
     if overlay:
-        files.append((v.Role.DISK_OVERLAY, overlay, os.O_RDWR))
+        files += disk_files(snapshot.disk_layers, overlay)
     with opened(files) as fds:
         peer.request(v.Op.ROLLBACK, roles(files), fds)
 

@@ -118,15 +118,16 @@ def disk_files(tmp_path, base_sectors=64, disk_sectors=256):
     return base, overlay
 
 
-def with_disks(vmm, peer, base, overlay, cmdline):
-    """BUILD with vda read-only over base, vdb writable over the same base."""
+def with_disks(vmm, peer, base, overlay, cmdline, layers=()):
+    """BUILD with vda read-only over base, vdb writable over the same base and layers."""
     size = overlay.stat().st_size
     kernel = v.Kernel(find_payload())
     fds = [os.open('/dev/kvm', os.O_RDWR), os.open(kernel.path, os.O_RDONLY),
            os.open(vmm.exit_path, os.O_WRONLY | os.O_CREAT, 0o600), os.dup(vmm.console),
-           os.open(base, os.O_RDONLY), os.open(base, os.O_RDONLY), os.open(overlay, os.O_RDWR)]
+           os.open(base, os.O_RDONLY), os.open(base, os.O_RDONLY), os.open(overlay, os.O_RDWR),
+           *(os.open(layer, os.O_RDONLY) for layer in layers)]
     roles = [v.Role.KVM, v.Role.KERNEL, v.Role.EXIT, v.Role.CONSOLE,
-             v.Role.DISK_BASE, v.Role.DISK_BASE, v.Role.DISK_OVERLAY]
+             v.Role.DISK_BASE, v.Role.DISK_BASE, v.Role.DISK_OVERLAY, *[v.Role.DISK_LAYER] * len(layers)]
     base_bytes = base.stat().st_size
     records = (b''.join(v.u32(v.Tag.FD, r) for r in roles) + v.u64(v.Tag.MEM_BYTES, 64 << 20) +
                v.u32(v.Tag.CPUS, 1) + v.tlv(v.Tag.CMDLINE, cmdline) + kernel.records() +
