@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include "base/packet-client.h"
 #include "tests/unit/real-stored.h"
 #include "tests/unit/test.h"
 
@@ -133,7 +134,7 @@ TEST(an_end_amid_a_block_is_kept) {
 
 TEST(what_is_no_file_is_refused) {
         _cleanup_close_ int fd = real_stored_file(), layer = real_stored_file(), full = real_stored_file();
-        int ends[2], many[20];
+        int ends[2], many[PACKET_FDS_LIMIT];
 
         start();
         assert_ok(pipe2(ends, O_CLOEXEC));
