@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "base/fd-util.h"
 #include "base/parse.h"
-#include "daemon/id.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-build.h"
 #include "daemon/tool.h"
@@ -35,6 +33,8 @@ typedef enum BuildStep {
         STEP_INITRAMFS,
         STEP_ROOT,
         STEP_DISK,
+        STEP_SEAL,
+        STEP_WARM,   /* not by tools: the caller's guest */
         STEP_COMMIT,
         STEP_CLEAN, /* only after a failure */
         _STEP_MAX,
@@ -55,6 +55,8 @@ struct TemplateBuild {
         uint64_t root_max_bytes;
         uint64_t timeout_usec;
         uint64_t rootfs_bytes;
+        TemplateWarmSpec *warm;
+        sd_event_source *deadline; /* of all of it; NULL: none */
 
         BuildStep step;
         int output_fd;       /* the file that this step makes */
@@ -473,7 +475,7 @@ static int disk_finish(TemplateBuild *b) {
         return r;
 }
 
-/* Commit */
+/* Seal, warm, commit: a whole template; then one with a guest that is saved; then one that is found. */
 
 static int description_fd(const TemplateBuild *b, int *ret_fd) {
         _cleanup_close_ int fd = memfd_create("template", MFD_CLOEXEC);
@@ -494,22 +496,58 @@ static int description_fd(const TemplateBuild *b, int *ret_fd) {
         return 0;
 }
 
+static int seal_start(TemplateBuild *b) {
+        const char *const argv[] = { b->store->tools.cube_image, "seal", b->name, NULL };
+        _cleanup_close_ int fd = -EBADF;
+        ToolSpec spec = TOOL_SPEC_INIT;
+
+        int r = description_fd(b, &fd);
+        if (r < 0)
+                return fail(b, r, "describing the template: %s", strerror(-r));
+        spec.argv = argv;
+        spec.fds[0] = fd;
+        spec.fds[3] = b->store->root_fd;
+        return run(b, &spec);
+}
+
+static int seal_finish(TemplateBuild *b) {
+        b->template->store = b->store;
+        b->template->building = true;
+        return 0;
+}
+
+static int warm_start(TemplateBuild *b) {
+        _cleanup_free_ char *message = NULL;
+        int r = b->callbacks.warm(b, b->template, b->warm, b->userdata, &message);
+
+        return r < 0 ? fail(b, r, "%s", isempty(message) ? strerror(-r) : message) : 0;
+}
+
+void template_build_warmed(TemplateBuild *b, int r, const char *message) {
+        assert(b->step == STEP_WARM);
+
+        if (r < 0)
+                (void) fail(b, r, "%s", isempty(message) ? strerror(-r) : message);
+        (void) build_advance(b);
+}
+
+void template_build_tell(TemplateBuild *b, const char *step, unsigned percent) {
+        unsigned from = step_types[STEP_WARM].percent, to = step_types[STEP_COMMIT].percent;
+
+        if (b->callbacks.progress)
+                b->callbacks.progress(b, step, from + (to - from) * MIN(percent, 100U) / 100, b->userdata);
+}
+
 static int commit_start(TemplateBuild *b) {
         char uid[16], name[160];
         const char *const argv[] = {
                 b->store->tools.cube_image, "commit", b->name, b->template->id, uid, name, NULL,
         };
-        _cleanup_close_ int fd = -EBADF;
         ToolSpec spec = TOOL_SPEC_INIT;
-        int r;
 
         (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) b->template->owner_uid);
         (void) snprintf(name, sizeof(name), "%s:%s", b->template->name, b->template->tag);
-        r = description_fd(b, &fd);
-        if (r < 0)
-                return fail(b, r, "describing the template: %s", strerror(-r));
         spec.argv = argv;
-        spec.fds[0] = fd;
         spec.fds[3] = b->store->root_fd;
         return run(b, &spec);
 }
@@ -533,8 +571,10 @@ static const StepType step_types[_STEP_MAX] = {
         [STEP_KERNEL] = { "kernel", "unpacking the kernel", 2, kernel_start, kernel_finish },
         [STEP_INITRAMFS] = { "initramfs", "making the initramfs", 8, initramfs_start, initramfs_finish },
         [STEP_ROOT] = { "root", "making the root image", 10, root_start, root_finish },
-        [STEP_DISK] = { "disk", "formatting the disk", 85, disk_start, disk_finish },
-        [STEP_COMMIT] = { "commit", "writing the template", 90, commit_start, commit_finish },
+        [STEP_DISK] = { "disk", "formatting the disk", 55, disk_start, disk_finish },
+        [STEP_SEAL] = { "seal", "writing the template's files", 60, seal_start, seal_finish },
+        [STEP_WARM] = { "warm", "starting a guest", 65, warm_start, NULL },
+        [STEP_COMMIT] = { "commit", "naming the template", 97, commit_start, commit_finish },
         [STEP_CLEAN] = { "clean", "cleaning up", 100, clean_start, NULL },
 };
 
@@ -589,19 +629,44 @@ static int build_advance(TemplateBuild *b) {
                         b->output_fd = safe_close(b->output_fd);
                         prefix_message(b);
                         b->step = STEP_CLEAN;
-                } else
+                } else {
                         b->step++;
+                        if (b->step == STEP_WARM && !b->warm)
+                                b->step++;
+                }
                 if (build_start_step(b) >= 0 || b->n_running > 0)
                         return 0;
         }
 }
 
-void template_build_cancel(TemplateBuild *b) {
+static void build_abort(TemplateBuild *b, int r, const char *message) {
         if (b->step == STEP_CLEAN || b->result < 0)
                 return;
-        (void) fail(b, -ECANCELED, "cancelled");
+        (void) fail(b, r, "%s", message);
         for (size_t i = 0; i < b->n_tools; i++)
                 tool_kill(b->tools[i]);
+        if (b->step == STEP_WARM)
+                b->callbacks.warm_cancel(b, b->userdata);
+}
+
+void template_build_cancel(TemplateBuild *b) {
+        build_abort(b, -ECANCELED, "cancelled");
+}
+
+static int on_deadline(sd_event_source *source, uint64_t usec, void *userdata) {
+        build_abort(userdata, -ETIMEDOUT, "the build took longer than it may (see --timeout and BuildTimeout=)");
+        return 0;
+}
+
+static int watch_deadline(TemplateBuild *b, uint64_t timeout_usec) {
+        if (timeout_usec == 0 || timeout_usec == UINT64_MAX)
+                return 0;
+        int r = sd_event_add_time_relative(b->event, &b->deadline, CLOCK_MONOTONIC, timeout_usec, 0, on_deadline, b);
+        return r < 0 ? fail(b, r, "setting the build's time limit: %s", strerror(-r)) : 0;
+}
+
+const char *template_build_id(const TemplateBuild *b) {
+        return b->template->id;
 }
 
 TemplateBuild *template_build_free(TemplateBuild *b) {
@@ -609,6 +674,8 @@ TemplateBuild *template_build_free(TemplateBuild *b) {
                 return NULL;
         tools_done(b);
         sd_event_source_disable_unref(b->progress);
+        sd_event_source_disable_unref(b->deadline);
+        template_warm_spec_free(b->warm);
         safe_close(b->output_fd);
         safe_close(b->dir_fd);
         safe_close(b->rootfs_fd);
@@ -621,87 +688,11 @@ TemplateBuild *template_build_free(TemplateBuild *b) {
         return NULL;
 }
 
-int template_default_kernel(const char *boot_dir, char **ret_path) {
-        _cleanup_free_ char *best = NULL;
-        bool best_cloud = false;
-        struct dirent *de;
-        DIR *d = opendir(boot_dir);
-
-        if (!d)
-                return -errno;
-        while ((de = readdir(d))) {
-                const char *release = startswith(de->d_name, "vmlinuz-");
-                size_t n = strlen(de->d_name), m = strlen("-cloud-amd64");
-                bool cloud = n > m && streq(de->d_name + n - m, "-cloud-amd64");
-                char *copy;
-
-                if (!release || (best && (cloud < best_cloud ||
-                                          (cloud == best_cloud && strverscmp(de->d_name, best) <= 0))))
-                        continue;
-                copy = strdup(de->d_name);
-                if (!copy)
-                        continue;
-                free(best);
-                best = copy;
-                best_cloud = cloud;
-        }
-        (void) closedir(d);
-        if (!best)
-                return -ENOENT;
-        return asprintf(ret_path, "%s/%s", boot_dir, best) < 0 ? -ENOMEM : 0;
-}
-
 static int duplicate(int fd, int *ret) {
         if (fd < 0)
                 return 0;
         *ret = fcntl(fd, F_DUPFD_CLOEXEC, 3);
         return *ret < 0 ? -errno : 0;
-}
-
-/* What is wrong with the numbers and words; NULL when nothing is. */
-static const char *params_fault(const TemplateBuildParams *p) {
-        if (!p->name || !template_name_valid(p->name))
-                return "the template's name is not valid: letters, digits and ._- are allowed, 63 at most";
-        if (p->tag && !template_name_valid(p->tag))
-                return "the template's tag is not valid: letters, digits and ._- are allowed, 63 at most";
-        if (p->rootfs_fd < 0)
-                return "there is no root file system";
-        if (p->mem_bytes == 0 || p->mem_bytes > TEMPLATE_MEMORY_MAX || p->mem_bytes % MIB(1))
-                return "memory has to be a number of MiB, 32 GiB at most";
-        if (p->cpus == 0 || p->cpus > TEMPLATE_CPUS_MAX)
-                return "1 to 16 CPUs are possible";
-        if (p->disk_bytes < MIB(64) || p->disk_bytes > TEMPLATE_DISK_MAX || p->disk_bytes % MIB(1))
-                return "the disk has to be a number of MiB, 64 at least and 64 TiB at most";
-        for (const char *c = strempty(p->cmdline); *c; c++)
-                if (*c < ' ' || *c > '~')
-                        return "the kernel command line holds characters other than printable ASCII";
-        if (strlen(strempty(p->cmdline)) > TEMPLATE_CMDLINE_MAX)
-                return "the kernel command line is too long";
-        return NULL;
-}
-
-static int template_make(const TemplateBuildParams *p, Template **ret) {
-        _cleanup_(template_freep) Template *t = new0(Template, 1);
-        struct timespec now;
-        char id[ID_SIZE];
-
-        if (!t)
-                return -ENOMEM;
-        id_random(id);
-        (void) clock_gettime(CLOCK_REALTIME, &now);
-        t->id = strdup(id);
-        t->name = strdup(p->name);
-        t->tag = strdup(p->tag ? p->tag : TEMPLATE_TAG_DEFAULT);
-        t->owner_uid = p->owner_uid;
-        t->created_usec = (uint64_t) now.tv_sec * USEC_PER_SEC + (uint64_t) now.tv_nsec / NSEC_PER_USEC;
-        t->mem_bytes = p->mem_bytes;
-        t->cpus = p->cpus;
-        t->disk_bytes = p->disk_bytes;
-        t->cmdline = strdup(strempty(p->cmdline));
-        if (!t->id || !t->name || !t->tag || !t->cmdline)
-                return -ENOMEM;
-        *ret = TAKE_PTR(t);
-        return 0;
 }
 
 static int open_kernel(TemplateBuild *b, const TemplateBuildParams *p) {
@@ -732,18 +723,22 @@ static int make_directory(TemplateBuild *b) {
 }
 
 static int build_prepare(TemplateBuild *b, const TemplateBuildParams *p) {
-        const char *fault = params_fault(p);
+        const char *fault = template_build_params_fault(p);
         int r;
 
         if (fault)
                 return fail(b, -EINVAL, "%s", fault);
-        r = template_make(p, &b->template);
+        r = template_from_params(p, &b->template);
+        if (r >= 0 && p->warm)
+                r = template_warm_spec_copy(p->warm, &b->warm);
         if (r >= 0)
                 r = duplicate(p->rootfs_fd, &b->rootfs_fd);
         if (r >= 0)
                 r = duplicate(p->modules_fd, &b->modules_fd);
         if (r >= 0)
                 r = open_kernel(b, p);
+        if (r >= 0)
+                r = watch_deadline(b, p->timeout_usec);
         if (r >= 0)
                 r = make_directory(b);
         return r < 0 ? fail(b, r, "%s", strerror(-r)) : 0;

@@ -9,7 +9,9 @@
  *      initramfs  agent and modules                             cube-image initramfs
  *      root       tar or directory -> squashfs; images: copied  cube-image rootfs | mksquashfs
  *      disk       ext4                                          mkfs.ext4
- *      commit     hashes, fsync, template.json, rename, name    cube-image commit
+ *      seal       hashes, fsync, template.json                  cube-image seal
+ *      warm       a guest of it is booted, set up and saved     the caller's callback
+ *      commit     rename, name                                  cube-image commit
  *
  * cubed itself never reads, stats or maps the descriptors that a caller gave: behind one may stand
  * a FUSE file system that never answers.
@@ -23,38 +25,9 @@
 #include <systemd/sd-event.h>
 
 #include "base/macros.h"
-#include "daemon/template.h"
+#include "daemon/template-params.h"
 
 typedef struct TemplateBuild TemplateBuild;
-
-typedef struct TemplateBuildParams {
-        const char *name;
-        const char *tag;          /* NULL: TEMPLATE_TAG_DEFAULT */
-        uid_t owner_uid;
-        gid_t owner_gid;          /* a directory is read with the rights of these two; (gid_t) -1: the tools' group */
-
-        int rootfs_fd;            /* tar (any compression, a pipe too), directory, squashfs or erofs */
-        int kernel_fd;            /* -1: kernel_path */
-        const char *kernel_path;  /* KernelPath=; NULL: the newest in /boot, cloud kernels first */
-        int modules_fd;           /* /lib/modules/RELEASE; -1: the one of the kernel's release */
-        bool no_modules;          /* all drivers are in the kernel */
-
-        const char *cmdline;      /* behind what every guest gets; NULL: none */
-        uint64_t mem_bytes;
-        uint32_t cpus;
-        uint64_t disk_bytes;      /* both multiples of 1 MiB */
-
-        uint64_t root_max_bytes;  /* ceiling for the unpacked root file system and for root.img; 0: 32 GiB */
-        uint64_t step_timeout_usec; /* 0: 30 minutes */
-} TemplateBuildParams;
-
-#define TEMPLATE_BUILD_PARAMS_INIT                      \
-        ((TemplateBuildParams) {                        \
-                .owner_gid = (gid_t) -1,                \
-                .rootfs_fd = -EBADF,                    \
-                .kernel_fd = -EBADF,                    \
-                .modules_fd = -EBADF,                   \
-        })
 
 typedef struct TemplateBuildCallbacks {
         /* step: a few words, "making the root image". percent of the whole; called for each step and
@@ -62,6 +35,11 @@ typedef struct TemplateBuildCallbacks {
         void (*progress)(TemplateBuild *b, const char *step, unsigned percent, void *userdata);
         /* What tools print, as it comes; not terminated. May be NULL. */
         void (*log)(TemplateBuild *b, const char *text, size_t size, void *userdata);
+        /* For params->warm alone: t is whole but for its name; it is in no store and stays the build's, until
+         * template_build_warmed(), which has to follow unless this fails (*ret_message: to be freed, may
+         * stay NULL). warm_cancel asks for that to be soon. */
+        int (*warm)(TemplateBuild *b, Template *t, const TemplateWarmSpec *spec, void *userdata, char **ret_message);
+        void (*warm_cancel)(TemplateBuild *b, void *userdata);
         /* Exactly once, from the loop. r = 0 and the template, which the store owns; or a negative
          * errno (-ECANCELED after a cancel) and a message for people: "root: mksquashfs: ...". */
         void (*done)(TemplateBuild *b, int r, const char *message, Template *t, void *userdata);
@@ -77,10 +55,13 @@ int template_build_start(
                 void *userdata,
                 TemplateBuild **ret,
                 char **ret_message);
+/* The guest is saved and gone, or it came to nothing: the build goes on, or ends. */
+void template_build_warmed(TemplateBuild *b, int r, const char *message);
+/* How far that is, in percent of its own. */
+void template_build_tell(TemplateBuild *b, const char *step, unsigned percent);
+/* Of the template, from the start on. */
+const char *template_build_id(const TemplateBuild *b);
 /* Kills what runs; done() follows with -ECANCELED. */
 void template_build_cancel(TemplateBuild *b);
 TemplateBuild *template_build_free(TemplateBuild *b);
 DEFINE_CLEANUP(TemplateBuild *, template_build_free);
-
-/* The newest kernel in boot_dir: vmlinuz-*-cloud-amd64, else vmlinuz-*. -ENOENT. */
-int template_default_kernel(const char *boot_dir, char **ret_path);

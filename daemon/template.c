@@ -47,7 +47,7 @@ int template_open_file(const Template *t, TemplateFile file, int *ret_fd) {
         char path[64];
         struct stat st;
 
-        (void) snprintf(path, sizeof(path), "%s/%s", t->id, file_names[file]);
+        (void) snprintf(path, sizeof(path), "%s%s/%s", t->building ? STORE_BUILD_PREFIX : "", t->id, file_names[file]);
         fd = openat(t->store->root_fd, path, O_RDONLY|O_NOFOLLOW|O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) < 0)
                 return -errno;

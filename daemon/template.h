@@ -33,6 +33,7 @@ struct Template {
         char *id;
         char *name;
         char *tag;
+        bool building;           /* its files still lie in the directory of its build */
         bool named;              /* NAME:TAG of its owner still stands for this one */
         uid_t owner_uid;
         uint64_t created_usec;   /* CLOCK_REALTIME */

@@ -8,7 +8,8 @@
  *      probe                         stdin a root file system, 3 what it is
  *      rootfs MAX                    stdin a tar or directory, stdout a clean tar
  *      copy MAX                      stdin an image, stdout the same
- *      commit BUILD ID UID NAME:TAG  stdin the description, 3 the store
+ *      seal BUILD                    stdin the description, 3 the store
+ *      commit BUILD ID UID NAME:TAG  3 the store
  *      remove ENTRY...               3 the store
  *
  * Exit status 0, or 1 and one line on stderr. */
@@ -128,22 +129,33 @@ static int verb_copy(char **args, int n_args, Fault *fault) {
         return r < 0 ? r : rootfs_copy_image(STDIN_FILENO, STDOUT_FILENO, max, fault);
 }
 
-static int verb_commit(char **args, int n_args, Fault *fault) {
+static bool build_valid(const char *build) {
+        return startswith(build, STORE_BUILD_PREFIX) && !strchr(build, '/');
+}
+
+static int verb_seal(char **args, int n_args, Fault *fault) {
         _cleanup_json_ json_object *description = NULL;
         _cleanup_free_ uint8_t *text = NULL;
-        uint32_t owner;
         size_t size;
         int r;
 
-        if (!startswith(args[0], STORE_BUILD_PREFIX) || strchr(args[0], '/') || !sandbox_id_valid(args[1]) ||
-            parse_u32(args[2], &owner) < 0 || strchr(args[3], '/') || args[3][0] == '.')
+        if (!build_valid(args[0]))
                 return fault_set(fault, -EINVAL, "malformed arguments");
         r = slurp(STDIN_FILENO, DESCRIPTION_MAX, &text, &size);
         if (r >= 0)
                 r = json_parse_strict((const char *) text, size, &description);
         if (r < 0)
                 return fault_set(fault, r, "reading the description: %s", strerror(-r));
-        return store_commit(STORE_FD, args[0], args[1], owner, args[3], description, fault);
+        return store_seal(STORE_FD, args[0], description, fault);
+}
+
+static int verb_commit(char **args, int n_args, Fault *fault) {
+        uint32_t owner;
+
+        if (!build_valid(args[0]) || !sandbox_id_valid(args[1]) || parse_u32(args[2], &owner) < 0 ||
+            strchr(args[3], '/') || args[3][0] == '.')
+                return fault_set(fault, -EINVAL, "malformed arguments");
+        return store_commit(STORE_FD, args[0], args[1], owner, args[3], fault);
 }
 
 static int verb_remove(char **args, int n_args, Fault *fault) {
@@ -163,6 +175,7 @@ static const Verb verbs[] = {
         { "probe", 0, 0, CONFINE_STREAMS, verb_probe },
         { "rootfs", 1, 1, CONFINE_TREE, verb_rootfs },
         { "copy", 1, 1, CONFINE_STREAMS, verb_copy },
+        { "seal", 1, 1, CONFINE_STORE, verb_seal },
         { "commit", 4, 4, CONFINE_STORE, verb_commit },
         { "remove", 1, 64, CONFINE_STORE, verb_remove },
 };

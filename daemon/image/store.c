@@ -138,14 +138,7 @@ static int set_name(int store_fd, uid_t owner, const char *name, const char *id)
         return sync_fd(fd);
 }
 
-int store_commit(
-                int store_fd,
-                const char *build,
-                const char *id,
-                uid_t owner,
-                const char *name,
-                json_object *description,
-                Fault *fault) {
+int store_seal(int store_fd, const char *build, json_object *description, Fault *fault) {
         _cleanup_json_ json_object *files = json_object_new_object();
         _cleanup_close_ int dir_fd = open_dir(store_fd, build);
         int r;
@@ -171,8 +164,11 @@ int store_commit(
                 r = write_description(dir_fd, description);
         if (r >= 0)
                 r = sync_fd(dir_fd);
-        if (r < 0)
-                return fault_set(fault, r, TEMPLATE_JSON ": %s", strerror(-r));
+        return r < 0 ? fault_set(fault, r, TEMPLATE_JSON ": %s", strerror(-r)) : 0;
+}
+
+int store_commit(int store_fd, const char *build, const char *id, uid_t owner, const char *name, Fault *fault) {
+        int r;
 
         if (renameat2(store_fd, build, store_fd, id, RENAME_NOREPLACE) < 0)
                 return fault_set(fault, -errno, "renaming %s to %s: %s", build, id, strerror(errno));

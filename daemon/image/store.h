@@ -11,17 +11,13 @@
 #include "daemon/image/fault.h"
 #include "daemon/kernel-info.h"
 
-/* Completes the description (template.json without "files"), writes everything to disk, shares the
- * kernel with other templates, makes directory build the template id and lets name ("NAME:TAG") of
- * the owner stand for it. -EBUSY when a file is still open for writing somewhere. */
-int store_commit(
-                int store_fd,
-                const char *build,
-                const char *id,
-                uid_t owner,
-                const char *name,
-                json_object *description,
-                Fault *fault);
+/* Completes the description (template.json without "files"), writes everything to disk and shares the
+ * kernel with other templates: directory build is a whole template from here on, but nobody finds it.
+ * -EBUSY when a file is still open for writing somewhere. */
+int store_seal(int store_fd, const char *build, json_object *description, Fault *fault);
+
+/* Makes a sealed directory build the template id, and lets name ("NAME:TAG") of the owner stand for it. */
+int store_commit(int store_fd, const char *build, const char *id, uid_t owner, const char *name, Fault *fault);
 
 /* Deletes a template or a leftover, the names that point to it, and kernels that nobody has any more.
  * Fine when it is gone already. */

@@ -25,6 +25,12 @@ typedef struct Lab {
         unsigned n_progress;
         size_t logged;
         const char *cancel_at;
+
+        /* The step of the caller's: what it was given, and how it shall end. */
+        Template *warm;
+        bool warm_canceled, name_was_there;
+        int warm_result;
+        sd_event_source *warm_source;
 } Lab;
 
 static void lab_load(Lab *lab) {
@@ -104,7 +110,37 @@ static void on_done(TemplateBuild *b, int r, const char *message, Template *t, v
         lab->build = template_build_free(b);
 }
 
-static const TemplateBuildCallbacks callbacks = { on_progress, on_log, on_done };
+static int on_warmed(sd_event_source *source, void *userdata) {
+        Lab *lab = userdata;
+
+        lab->warm_source = sd_event_source_disable_unref(lab->warm_source);
+        template_build_warmed(lab->build, lab->warm_canceled ? -EIO : lab->warm_result, "the guest said no");
+        return 0;
+}
+
+static int on_warm(TemplateBuild *b, Template *t, const TemplateWarmSpec *spec, void *userdata, char **ret_message) {
+        Lab *lab = userdata;
+        int fd;
+
+        assert(streq(spec->setup[0], "make install") && spec->ready_timeout_usec == TEMPLATE_READY_TIMEOUT_USEC);
+        assert(streq(t->id, template_build_id(b)));
+        /* A sandbox can be made from it, but nobody finds it. */
+        for (int i = 0; i < _TEMPLATE_FILE_MAX; i++) {
+                assert_ok(template_open_file(t, (TemplateFile) i, &fd));
+                close(fd);
+        }
+        lab->warm = t;
+        lab->name_was_there = template_store_find(lab->store, 0, "python") || template_store_find(lab->store, 0, t->id);
+        template_build_tell(b, "warming", 50);
+        return sd_event_add_defer(lab->event, &lab->warm_source, on_warmed, lab);
+}
+
+static void on_warm_cancel(TemplateBuild *b, void *userdata) {
+        Lab *lab = userdata;
+        lab->warm_canceled = true;
+}
+
+static const TemplateBuildCallbacks callbacks = { on_progress, on_log, on_warm, on_warm_cancel, on_done };
 
 static TemplateBuildParams lab_params(const Lab *lab) {
         TemplateBuildParams p = TEMPLATE_BUILD_PARAMS_INIT;
@@ -350,6 +386,13 @@ TEST(bad_params) {
         check_failure(&lab, &p, "root.tar", "disk");
         p = lab_params(&lab), p.cmdline = "a\nb";
         check_failure(&lab, &p, "root.tar", "command line");
+        p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .setup = (char *[]) { (char *) "", NULL } };
+        check_failure(&lab, &p, "root.tar", "setup command is empty");
+        p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .cwd = (char *) "srv" };
+        check_failure(&lab, &p, "root.tar", "absolute");
+        p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .env = (char *[]) { (char *) "SECRET", NULL } };
+        check_failure(&lab, &p, "root.tar", "environment");
+        assert_true(!strstr(lab.message, "SECRET"));
         p = lab_params(&lab);
         assert_eq(build(&lab, &p), -EINVAL);
         lab.store->tools.boot_dir = lab.modules;
@@ -357,7 +400,7 @@ TEST(bad_params) {
 }
 
 TEST(cancel) {
-        static const char *const steps[] = { "looking", "kernel", "initramfs", "root image", "disk", "writing" };
+        static const char *const steps[] = { "looking", "kernel", "initramfs", "root image", "disk", "writing", "naming" };
         _cleanup_lab_ Lab lab;
 
         lab_init(&lab);
@@ -392,7 +435,7 @@ TEST(hanging_tool) {
         lab.done = false;
         lab.percent = 0;
         assert_ok(template_build_start(lab.event, lab.store, &p, &callbacks, &lab, &lab.build, &message));
-        while (lab.percent < 85)
+        while (lab.percent < 55)
                 assert_ok(sd_event_run(lab.event, USEC_PER_SEC));
         template_build_cancel(lab.build);
         while (!lab.done)
@@ -402,6 +445,59 @@ TEST(hanging_tool) {
         assert_streq(lab.message, "disk: cancelled");
         assert_eq(count_entries(&lab), 0);
         assert_eq(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static char *setup[] = { (char *) "make install", NULL };
+
+TEST(a_guest_is_warmed_before_the_template_gets_its_name) {
+        _cleanup_lab_ Lab lab;
+        const TemplateWarmSpec spec = { .setup = setup };
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        p.warm = &spec;
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        assert_true(lab.warm && !lab.name_was_there && !lab.warm_canceled);
+        assert_true(template_store_find(lab.store, 0, "python") == lab.template);
+        assert_eq(count_entries(&lab), 1);
+}
+
+TEST(a_guest_that_fails_fails_the_build) {
+        _cleanup_lab_ Lab lab;
+        const TemplateWarmSpec spec = { .setup = setup };
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        p.warm = &spec;
+        lab.warm_result = -EIO;
+        check_failure(&lab, &p, "root.tar", "warm: the guest said no");
+}
+
+TEST(a_cancel_reaches_the_guest) {
+        _cleanup_lab_ Lab lab;
+        const TemplateWarmSpec spec = { .setup = setup };
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        p.warm = &spec;
+        lab.cancel_at = "warming";
+        assert_eq(build_tar(&lab, &p, "root.tar"), -ECANCELED);
+        assert_true(lab.warm_canceled);
+        assert_streq(lab.message, "warm: cancelled");
+        assert_eq(count_entries(&lab), 0);
+}
+
+TEST(a_build_has_a_time_limit) {
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        p.timeout_usec = 1;
+        check_failure(&lab, &p, "root.tar", "the build took longer than it may");
 }
 
 static bool removed;
@@ -470,7 +566,7 @@ TEST(writer_left_behind) {
         assert_true(chmod(lab.slow, 0755) == 0 && chmod(lab.dir.path, 0755) == 0);
         lab.store->tools.mkfs = lab.slow;
         TemplateBuildParams p = lab_params(&lab);
-        check_failure(&lab, &p, "root.tar", "commit: cube-image: disk.img: something that a tool left behind");
+        check_failure(&lab, &p, "root.tar", "seal: cube-image: disk.img: something that a tool left behind");
 }
 
 TEST(default_kernel) {

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/parse.h"
+#include "daemon/id.h"
+#include "daemon/template-params.h"
+
+static const char *warm_spec_fault(const TemplateWarmSpec *s) {
+        size_t n = 0;
+
+        for (; s->setup && s->setup[n]; n++)
+                if (!*s->setup[n])
+                        return "a setup command is empty";
+        if (n > TEMPLATE_SETUP_MAX)
+                return "there are too many setup commands, 64 at most";
+        if ((s->start && !*s->start) || (s->ready && !*s->ready))
+                return "the command to start or the one that tells when it is ready is empty";
+        if (s->cwd && *s->cwd != '/')
+                return "the working directory has to be an absolute path";
+        /* Without the assignment itself: its value may be a secret. */
+        for (char **e = s->env; e && *e; e++)
+                if (!env_assignment_valid(*e))
+                        return "an entry of the environment is not NAME=VALUE";
+        return NULL;
+}
+
+const char *template_build_params_fault(const TemplateBuildParams *p) {
+        if (!p->name || !template_name_valid(p->name))
+                return "the template's name is not valid: letters, digits and ._- are allowed, 63 at most";
+        if (p->tag && !template_name_valid(p->tag))
+                return "the template's tag is not valid: letters, digits and ._- are allowed, 63 at most";
+        if (p->rootfs_fd < 0)
+                return "there is no root file system";
+        if (p->mem_bytes == 0 || p->mem_bytes > TEMPLATE_MEMORY_MAX || p->mem_bytes % MIB(1))
+                return "memory has to be a number of MiB, 32 GiB at most";
+        if (p->cpus == 0 || p->cpus > TEMPLATE_CPUS_MAX)
+                return "1 to 16 CPUs are possible";
+        if (p->disk_bytes < MIB(64) || p->disk_bytes > TEMPLATE_DISK_MAX || p->disk_bytes % MIB(1))
+                return "the disk has to be a number of MiB, 64 at least and 64 TiB at most";
+        for (const char *c = strempty(p->cmdline); *c; c++)
+                if (*c < ' ' || *c > '~')
+                        return "the kernel command line holds characters other than printable ASCII";
+        if (strlen(strempty(p->cmdline)) > TEMPLATE_CMDLINE_MAX)
+                return "the kernel command line is too long";
+        return p->warm ? warm_spec_fault(p->warm) : NULL;
+}
+
+int template_from_params(const TemplateBuildParams *p, Template **ret) {
+        _cleanup_(template_freep) Template *t = new0(Template, 1);
+        struct timespec now;
+        char id[ID_SIZE];
+
+        if (!t)
+                return -ENOMEM;
+        id_random(id);
+        (void) clock_gettime(CLOCK_REALTIME, &now);
+        t->id = strdup(id);
+        t->name = strdup(p->name);
+        t->tag = strdup(p->tag ? p->tag : TEMPLATE_TAG_DEFAULT);
+        t->owner_uid = p->owner_uid;
+        t->created_usec = (uint64_t) now.tv_sec * USEC_PER_SEC + (uint64_t) now.tv_nsec / NSEC_PER_USEC;
+        t->mem_bytes = p->mem_bytes;
+        t->cpus = p->cpus;
+        t->disk_bytes = p->disk_bytes;
+        t->cmdline = strdup(strempty(p->cmdline));
+        if (!t->id || !t->name || !t->tag || !t->cmdline)
+                return -ENOMEM;
+        *ret = TAKE_PTR(t);
+        return 0;
+}
+
+int template_default_kernel(const char *boot_dir, char **ret_path) {
+        _cleanup_free_ char *best = NULL;
+        bool best_cloud = false;
+        struct dirent *de;
+        DIR *d = opendir(boot_dir);
+
+        if (!d)
+                return -errno;
+        while ((de = readdir(d))) {
+                const char *release = startswith(de->d_name, "vmlinuz-");
+                size_t n = strlen(de->d_name), m = strlen("-cloud-amd64");
+                bool cloud = n > m && streq(de->d_name + n - m, "-cloud-amd64");
+                char *copy;
+
+                if (!release || (best && (cloud < best_cloud ||
+                                          (cloud == best_cloud && strverscmp(de->d_name, best) <= 0))))
+                        continue;
+                copy = strdup(de->d_name);
+                if (!copy)
+                        continue;
+                free(best);
+                best = copy;
+                best_cloud = cloud;
+        }
+        (void) closedir(d);
+        if (!best)
+                return -ENOENT;
+        return asprintf(ret_path, "%s/%s", boot_dir, best) < 0 ? -ENOMEM : 0;
+}
+
+static int copy_string(const char *s, char **ret) {
+        if (!s)
+                return 0;
+        *ret = strdup(s);
+        return *ret ? 0 : -ENOMEM;
+}
+
+static int copy_strings(char **l, char ***ret) {
+        size_t n = 0;
+        int r = 0;
+
+        if (!l)
+                return 0;
+        while (l[n])
+                n++;
+        *ret = new0(char *, n + 1);
+        if (!*ret)
+                return -ENOMEM;
+        for (size_t i = 0; i < n && r >= 0; i++)
+                r = copy_string(l[i], *ret + i);
+        return r;
+}
+
+int template_warm_spec_copy(const TemplateWarmSpec *s, TemplateWarmSpec **ret) {
+        _cleanup_(template_warm_spec_freep) TemplateWarmSpec *c = new0(TemplateWarmSpec, 1);
+        if (!c)
+                return -ENOMEM;
+
+        c->ready_timeout_usec = s->ready_timeout_usec > 0 ? s->ready_timeout_usec : TEMPLATE_READY_TIMEOUT_USEC;
+        int r = copy_strings(s->setup, &c->setup);
+        if (r >= 0)
+                r = copy_strings(s->env, &c->env);
+        if (r >= 0)
+                r = copy_string(s->start, &c->start);
+        if (r >= 0)
+                r = copy_string(s->ready, &c->ready);
+        if (r >= 0)
+                r = copy_string(s->user, &c->user);
+        if (r >= 0)
+                r = copy_string(s->cwd, &c->cwd);
+        if (r < 0)
+                return r;
+        *ret = TAKE_PTR(c);
+        return 0;
+}
+
+static void free_secret(char *s) {
+        if (s)
+                explicit_bzero(s, strlen(s));
+        free(s);
+}
+
+static void free_secrets(char **l) {
+        for (char **i = l; i && *i; i++)
+                free_secret(*i);
+        free(l);
+}
+
+TemplateWarmSpec *template_warm_spec_free(TemplateWarmSpec *s) {
+        if (!s)
+                return NULL;
+        free_secrets(s->setup);
+        free_secrets(s->env);
+        free_secret(s->start);
+        free_secret(s->ready);
+        free(s->user);
+        free(s->cwd);
+        free(s);
+        return NULL;
+}

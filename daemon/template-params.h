@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What a template is to be built from, as a caller asked for it, and what is wrong with that.
+ *
+ * TemplateBuildParams borrows everything for the time of a call. A TemplateWarmSpec that has to last
+ * is a copy of its own. Nothing here waits or touches what the descriptors lead to. */
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/macros.h"
+#include "daemon/template.h"
+
+#define TEMPLATE_SETUP_MAX 64U
+#define TEMPLATE_READY_TIMEOUT_USEC (60 * USEC_PER_SEC)
+
+/* What is done in the guest before it is saved. All commands are given to "sh -c". */
+typedef struct TemplateWarmSpec {
+        char **setup;             /* one after the other, each to its end; may be NULL */
+        char *start;              /* stays running, in the saved state; NULL: none */
+        char *ready;              /* tried until its exit status is 0; NULL: no wait */
+        uint64_t ready_timeout_usec; /* 0: TEMPLATE_READY_TIMEOUT_USEC */
+        char *user;               /* of all of them; NULL: root */
+        char *cwd;                /* NULL: the home of user */
+        char **env;               /* NAME=VALUE; may be NULL, may be secret */
+} TemplateWarmSpec;
+
+typedef struct TemplateBuildParams {
+        const char *name;
+        const char *tag;          /* NULL: TEMPLATE_TAG_DEFAULT */
+        uid_t owner_uid;
+        gid_t owner_gid;          /* a directory is read with the rights of these two; (gid_t) -1: the tools' group */
+
+        int rootfs_fd;            /* tar (any compression, a pipe too), directory, squashfs or erofs */
+        int kernel_fd;            /* -1: kernel_path */
+        const char *kernel_path;  /* KernelPath=; NULL: the newest in /boot, cloud kernels first */
+        int modules_fd;           /* /lib/modules/RELEASE; -1: the one of the kernel's release */
+        bool no_modules;          /* all drivers are in the kernel */
+
+        const char *cmdline;      /* behind what every guest gets; NULL: none */
+        uint64_t mem_bytes;
+        uint32_t cpus;
+        uint64_t disk_bytes;      /* both multiples of 1 MiB */
+
+        const TemplateWarmSpec *warm; /* NULL: sandboxes boot, nothing is run in it before */
+
+        uint64_t root_max_bytes;  /* ceiling for the unpacked root file system and for root.img; 0: 32 GiB */
+        uint64_t step_timeout_usec; /* of each tool; 0: 30 minutes */
+        uint64_t timeout_usec;    /* of the whole build; 0 and UINT64_MAX: none */
+} TemplateBuildParams;
+
+#define TEMPLATE_BUILD_PARAMS_INIT                      \
+        ((TemplateBuildParams) {                        \
+                .owner_gid = (gid_t) -1,                \
+                .rootfs_fd = -EBADF,                    \
+                .kernel_fd = -EBADF,                    \
+                .modules_fd = -EBADF,                   \
+        })
+
+/* What is wrong with numbers and words, for people; NULL when nothing is. */
+const char *template_build_params_fault(const TemplateBuildParams *p);
+/* A template in the making, with an id of its own; its files are still to come. */
+int template_from_params(const TemplateBuildParams *p, Template **ret);
+/* The newest kernel in boot_dir: vmlinuz-*-cloud-amd64, else vmlinuz-*. -ENOENT. */
+int template_default_kernel(const char *boot_dir, char **ret_path);
+
+int template_warm_spec_copy(const TemplateWarmSpec *s, TemplateWarmSpec **ret);
+/* Overwrites what may be secret. */
+TemplateWarmSpec *template_warm_spec_free(TemplateWarmSpec *s);
+DEFINE_CLEANUP(TemplateWarmSpec *, template_warm_spec_free);
