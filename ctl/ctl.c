@@ -160,6 +160,21 @@ int ctl_call_sandbox(sd_bus *bus, const char *doing, const char *id, const char 
         return r;
 }
 
+int ctl_append_strings(sd_bus_message *m, const char *name, char **l) {
+        if (!l)
+                return 0;
+        int r = sd_bus_message_open_container(m, 'e', "sv");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", name);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'v', "as");
+        if (r >= 0)
+                r = sd_bus_message_append_strv(m, l);
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
 int ctl_check_id(const char *id) {
         if (sandbox_id_valid(id))
                 return 0;

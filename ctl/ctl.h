@@ -96,6 +96,9 @@ int ctl_call_message(sd_bus *bus, const char *doing, sd_bus_message *call, sd_bu
 int ctl_call_sandbox(sd_bus *bus, const char *doing, const char *id, const char *member, sd_bus_message **ret_reply,
                      sd_bus_error *error, const char *types, ...);
 
+/* An entry NAME: as of an a{sv}; none when l is NULL. */
+int ctl_append_strings(sd_bus_message *m, const char *name, char **l);
+
 int ctl_check_id(const char *id);
 
 int verb_check(int argc, char **argv);

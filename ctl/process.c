@@ -37,7 +37,7 @@ typedef struct Process {
         int done_fd;
 
         bool exited;
-        ClientExit exit;
+        AgentExit exit;
         bool lost;                /* the wait stream ended without an answer */
         char *lost_reason;
         uint64_t drain_moved;     /* bytes when the drain timer was armed */
@@ -79,19 +79,6 @@ static void process_done(Process *p) {
         /* done_fd stays: a pump that is still blocked may write to it until we exit. */
 }
 
-static int append_env(sd_bus_message *m, char **env) {
-        int r = sd_bus_message_open_container(m, 'e', "sv");
-        if (r >= 0)
-                r = sd_bus_message_append(m, "s", "env");
-        if (r >= 0)
-                r = sd_bus_message_open_container(m, 'v', "as");
-        if (r >= 0)
-                r = sd_bus_message_append_strv(m, env);
-        if (r >= 0)
-                r = sd_bus_message_close_container(m);
-        return r < 0 ? r : sd_bus_message_close_container(m);
-}
-
 static int append_exec(sd_bus_message *m, const Process *p, char **argv) {
         const ExecOptions *o = p->options;
         uint32_t rows, cols;
@@ -99,8 +86,8 @@ static int append_exec(sd_bus_message *m, const Process *p, char **argv) {
         int r = sd_bus_message_append_strv(m, argv);
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'a', "{sv}");
-        if (r >= 0 && o->env)
-                r = append_env(m, o->env);
+        if (r >= 0)
+                r = ctl_append_strings(m, "env", o->env);
         if (r >= 0 && o->user)
                 r = sd_bus_message_append(m, "{sv}", "user", "s", o->user);
         if (r >= 0 && o->cwd)
@@ -214,7 +201,7 @@ static int take_exit_frame(Process *p) {
 
         if (frame_parser_peek(&p->parser, &h, &body) <= 0)
                 return 0;
-        if (h.type != AGENT_EXITED || client_parse_exited(body, h.len, &p->exit) < 0)
+        if (h.type != AGENT_EXITED || agent_exit_parse(body, h.len, &p->exit) < 0)
                 return -EBADMSG;
         p->exited = true;
         return 1;

@@ -5,13 +5,14 @@
  * take long, errors in words, and the framed streams of CopyTo, CopyFrom and WaitProcess.
  *
  * Needs nothing of the daemon. The stream functions are for blocking descriptors; what has a loop
- * of its own parses frames by client_parse_*(). Silent: errors are returned, with text for people
+ * of its own parses frames by itself. Silent: errors are returned, with text for people
  * where the other side gave one. */
 
 #include <stdint.h>
 #include <sys/types.h>
 #include <systemd/sd-bus.h>
 
+#include "base/agent-exit.h"
 #include "base/macros.h"
 #include "dbus/bus-errors.h"
 #include "dbus/bus-names.h"
@@ -32,17 +33,8 @@ const char *client_error_text(const sd_bus_error *error, int r);
 /* Path of an object, into buf. */
 const char *client_path(char buf[static CUBE_BUS_PATH_MAX], const char *prefix, const char *id);
 
-/* How a process ended. */
-typedef struct ClientExit {
-        bool timed_out;
-        bool signaled;
-        uint32_t status;   /* exit status, or the signal's number */
-} ClientExit;
-
-/* From the one frame of a WaitProcess stream: its body. -EBADMSG. */
-int client_parse_exited(const uint8_t *body, size_t size, ClientExit *ret);
 /* As a shell has it: the status, 128 + signal, 124 after a time-out. */
-int client_exit_status(const ClientExit *e);
+int client_exit_status(const AgentExit *e);
 
 /* Sends the rest of fd as a file's contents, then waits until it is in place. size: what CopyTo was
  * told, or UINT64_MAX. On an error of the guest *ret_message is its text, to be freed, or NULL. */

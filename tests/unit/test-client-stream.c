@@ -11,19 +11,19 @@
 #include "dbus/client.h"
 #include "tests/unit/test.h"
 
-static int exited(uint32_t tag, uint32_t value, int timed_out, ClientExit *ret) {
+static int exited(uint32_t tag, uint32_t value, int timed_out, AgentExit *ret) {
         TlvWriter w = TLV_WRITER_INIT(1024);
 
         tlv_put_u32(&w, (uint16_t) tag, value);
         if (timed_out >= 0)
                 tlv_put_u32(&w, AGENT_TAG_TIMED_OUT, (uint32_t) timed_out);
-        int r = client_parse_exited(w.data, w.size, ret);
+        int r = agent_exit_parse(w.data, w.size, ret);
         tlv_writer_done(&w);
         return r;
 }
 
 TEST(exit_statuses) {
-        ClientExit e;
+        AgentExit e;
 
         assert_eq(exited(AGENT_TAG_EXIT_CODE, 7, 0, &e), 0);
         assert_eq(client_exit_status(&e), 7);
@@ -35,8 +35,8 @@ TEST(exit_statuses) {
         assert_eq(exited(AGENT_TAG_EXIT_CODE, 256, 0, &e), -EBADMSG);
         assert_eq(exited(AGENT_TAG_EXIT_SIGNAL, 128, 0, &e), -EBADMSG);
         assert_eq(exited(AGENT_TAG_PID, 1, 0, &e), -EBADMSG);
-        assert_eq(client_parse_exited(NULL, 0, &e), -EBADMSG);
-        assert_eq(client_parse_exited((const uint8_t *) "short", 5, &e), -EBADMSG);
+        assert_eq(agent_exit_parse(NULL, 0, &e), -EBADMSG);
+        assert_eq(agent_exit_parse((const uint8_t *) "short", 5, &e), -EBADMSG);
 }
 
 static void put_frame(int fd, AgentFrameType type, const void *body, size_t size) {
