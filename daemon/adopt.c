@@ -168,6 +168,8 @@ static void use_template(Sandbox *s) {
 static void report_dead(Sandbox *s) {
         VmmExitRecord record;
 
+        if (s->builder)
+                return;
         if (s->state == SANDBOX_CREATING) {
                 audit_failed(s->manager->audit, s, "cubed ended while it was being created");
                 log_info("Sandbox %s was being created when cubed ended, removed", s->id);
@@ -202,6 +204,11 @@ static int adopt_process(Sandbox *s) {
 
 /* s is the manager's from here, whatever happens to it. */
 static void adopt_running(Sandbox *s) {
+        if (s->builder) {
+                log_info("Builder %s lost its build when cubed ended, ending it", s->id);
+                sandbox_end(s, VMM_EXIT_KILLED);
+                return;
+        }
         if (s->state == SANDBOX_CREATING) {
                 sandbox_failf(s, BUS_ERROR_INTERNAL, "cubed ended while sandbox %s was being created", s->id);
                 return;

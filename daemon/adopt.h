@@ -5,7 +5,8 @@
  *
  * A VMM that runs goes on, with its sandbox as it was. One that was still being created, or does
  * not speak to us, is ended. One that ended meanwhile is reported by its exit record, which goes
- * with that. Nothing is left that has no sandbox. */
+ * with that. The builder of a template is ended: its build went with the cubed before. Nothing is left that
+ * has no sandbox. */
 
 #include "daemon/manager.h"
 

@@ -276,7 +276,7 @@ uint64_t audit_lost(const Audit *a) {
 void audit_created(Audit *a, const Sandbox *s) {
         Builder b;
 
-        if (!a)
+        if (!a || s->builder)
                 return;
         begin_sandbox(&b, AUDIT_ID_CREATED, "create", LOG_INFO, s);
         add(&b, "CUBE_ACTOR_UID", "%u", (unsigned) s->owner_uid);
@@ -290,7 +290,7 @@ void audit_created(Audit *a, const Sandbox *s) {
 void audit_started(Audit *a, const Sandbox *s) {
         Builder b;
 
-        if (!a)
+        if (!a || s->builder)
                 return;
         begin_sandbox(&b, AUDIT_ID_STARTED, "start", LOG_INFO, s);
         add_text(&b, "CUBE_KERNEL", s->kernel_release);
@@ -304,7 +304,7 @@ void audit_started(Audit *a, const Sandbox *s) {
 void audit_failed(Audit *a, const Sandbox *s, const char *why) {
         Builder b;
 
-        if (!a)
+        if (!a || s->builder)
                 return;
         _cleanup_free_ char *text = escape_text(why, strlen(why), AUDIT_VALUE_MAX);
         begin_sandbox(&b, AUDIT_ID_FAILED, "create-failed", LOG_WARNING, s);
@@ -319,7 +319,7 @@ void audit_exited(Audit *a, const Sandbox *s) {
                 s->exit_reason == VMM_EXIT_STOP_TIMEOUT || s->exit_reason == VMM_EXIT_TIMEOUT;
         const char *reason = vmm_exit_reason_to_string(s->exit_reason);
 
-        if (!a)
+        if (!a || s->builder)
                 return;
         begin_sandbox(&b, AUDIT_ID_EXITED, "exit", wanted ? LOG_INFO : LOG_WARNING, s);
         add(&b, "CUBE_REASON", "%s", reason);
@@ -345,7 +345,7 @@ void audit_device(Audit *a, const Sandbox *s, const char *device, const char *me
 void audit_adopted(Audit *a, const Sandbox *s) {
         Builder b;
 
-        if (!a)
+        if (!a || s->builder)
                 return;
         begin_sandbox(&b, AUDIT_ID_ADOPTED, "adopted", LOG_INFO, s);
         add(&b, "MESSAGE", "Sandbox %s went on while cubed was away, taken over again", s->id);
@@ -386,7 +386,7 @@ static void add_arguments(Builder *b, char **argv) {
 void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec) {
         Builder b;
 
-        if (!a)
+        if (!a || s->builder)
                 return;
         begin_sandbox(&b, AUDIT_ID_SNAPSHOT, "snapshot", LOG_INFO, s);
         add(&b, "CUBE_SNAPSHOT", "%s", n->id);
@@ -400,7 +400,7 @@ void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t paus
 void audit_snapshot_failed(Audit *a, const Sandbox *s, const char *why) {
         Builder b;
 
-        if (!a)
+        if (!a || s->builder)
                 return;
         _cleanup_free_ char *text = escape_text(why, strlen(why), AUDIT_VALUE_MAX);
         begin_sandbox(&b, AUDIT_ID_SNAPSHOT_FAILED, "snapshot-failed", LOG_WARNING, s);

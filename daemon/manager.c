@@ -62,6 +62,10 @@ static void free_sandboxes(Manager *m) {
         while (m->n_sandboxes > 0)
                 sandbox_free(m->sandboxes[m->n_sandboxes - 1]);
         free(m->sandboxes);
+        /* Those that an earlier cubed left, and that are being ended: builds have taken theirs along. */
+        while (m->n_builders > 0)
+                sandbox_free(m->builders[m->n_builders - 1]);
+        free(m->builders);
 }
 
 static void private_free(struct ManagerPrivate *p) {
@@ -106,7 +110,18 @@ Manager *manager_free(Manager *m) {
         return NULL;
 }
 
+static int add_builder(Manager *m, Sandbox *s) {
+        Sandbox **l = reallocarray(m->builders, m->n_builders + 1, sizeof(*l));
+        if (!l)
+                return -ENOMEM;
+        m->builders = l;
+        m->builders[m->n_builders++] = s;
+        return 0;
+}
+
 int manager_add_sandbox(Manager *m, Sandbox *s) {
+        if (s->builder)
+                return add_builder(m, s);
         if (m->n_sandboxes == m->n_sandboxes_allocated) {
                 size_t n = m->n_sandboxes_allocated * 2 + 16;
                 Sandbox **p = reallocarray(m->sandboxes, n, sizeof(Sandbox *));
@@ -122,13 +137,20 @@ int manager_add_sandbox(Manager *m, Sandbox *s) {
         return 0;
 }
 
-void manager_remove_sandbox(Manager *m, Sandbox *s) {
-        for (size_t i = 0; i < m->n_sandboxes; i++)
-                if (m->sandboxes[i] == s) {
-                        memmove(m->sandboxes + i, m->sandboxes + i + 1, (m->n_sandboxes - i - 1) * sizeof(Sandbox *));
-                        m->n_sandboxes--;
+static void remove_from(Sandbox **list, size_t *n, const Sandbox *s) {
+        for (size_t i = 0; i < *n; i++)
+                if (list[i] == s) {
+                        memmove(list + i, list + i + 1, (*n - i - 1) * sizeof(Sandbox *));
+                        (*n)--;
                         return;
                 }
+}
+
+void manager_remove_sandbox(Manager *m, Sandbox *s) {
+        if (s->builder)
+                remove_from(m->builders, &m->n_builders, s);
+        else
+                remove_from(m->sandboxes, &m->n_sandboxes, s);
 }
 
 Sandbox *manager_find_sandbox(Manager *m, const char *id) {

@@ -45,6 +45,8 @@ struct Manager {
 
         Sandbox **sandboxes;       /* in order of creation */
         size_t n_sandboxes, n_sandboxes_allocated;
+        Sandbox **builders;        /* those that templates are warmed in; nobody else sees them */
+        size_t n_builders;
         TemplateStore *templates;
         SnapshotStore *snapshots;
         Job **jobs;

@@ -389,8 +389,8 @@ static void on_scope(Scope *scope, const sd_bus_error *error, void *userdata) {
 static int start_scope(Sandbox *s) {
         _cleanup_free_ char *description = NULL;
 
-        if (asprintf(&description, "Sandbox %s from template %s of uid %u", s->id, s->template_name,
-                     (unsigned) s->owner_uid) < 0) {
+        if (asprintf(&description, "%s %s %s template %s of uid %u", s->builder ? "Builder" : "Sandbox", s->id,
+                     s->builder ? "of" : "from", s->template_name, (unsigned) s->owner_uid) < 0) {
                 description = NULL;
                 return -ENOMEM;
         }

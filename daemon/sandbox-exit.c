@@ -267,7 +267,7 @@ static int on_finish(sd_event_source *source, void *userdata) {
         sandbox_remove_files(p->dir);
         p->overlay_fd = safe_close(p->overlay_fd);
         sandbox_remove_overlay(s);
-        if (m->hooks && m->hooks->sandbox_removed)
+        if (!s->builder && m->hooks && m->hooks->sandbox_removed)
                 m->hooks->sandbox_removed(m, s);
         tell_waiters(s);
 

@@ -65,6 +65,7 @@ static int add_numbers(json_object *o, const Sandbox *s) {
                 { "restored", s->restored },
                 { "disk-layers", s->priv->n_disk_layers },
                 { "memory-layers", s->priv->n_memory_layers },
+                { "builder", s->builder },
         };
         int r = 0;
 
@@ -229,6 +230,17 @@ static int load_numbers(Sandbox *s, json_object *o) {
         return 0;
 }
 
+/* A file of a cubed that had none does not say. */
+static int load_builder(Sandbox *s, json_object *o) {
+        uint64_t builder = 0;
+        int r = 0;
+
+        if (json_object_object_get_ex(o, "builder", NULL))
+                r = json_get_u64(o, "builder", 0, 1, &builder);
+        s->builder = builder > 0;
+        return r;
+}
+
 static int load_labels(Sandbox *s, json_object *o) {
         json_object *a;
 
@@ -270,6 +282,8 @@ int sandbox_load(Manager *m, const char *id, Sandbox **ret) {
                 r = load_strings(s, o);
         if (r >= 0)
                 r = load_numbers(s, o);
+        if (r >= 0)
+                r = load_builder(s, o);
         if (r >= 0)
                 r = load_labels(s, o);
         if (r >= 0)

@@ -151,7 +151,7 @@ void sandbox_changed(Sandbox *s, const char *property) {
         Manager *m = s->manager;
         char *properties[] = { (char *) property, NULL };
 
-        if (m->hooks && m->hooks->sandbox_changed)
+        if (!s->builder && m->hooks && m->hooks->sandbox_changed)
                 m->hooks->sandbox_changed(m, s, properties);
 }
 
@@ -211,12 +211,12 @@ int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error) 
         return 0;
 }
 
-static int sandbox_add_waiter(Sandbox *s, SandboxDone done, void *userdata) {
+int sandbox_wait_end(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
         if (!done)
                 return 0;
         SandboxWaiter *w = new0(SandboxWaiter, 1);
         if (!w)
-                return -ENOMEM;
+                return sd_bus_error_set_errno(error, ENOMEM);
         *w = (SandboxWaiter) { done, userdata, s->priv->waiters };
         s->priv->waiters = w;
         return 0;
@@ -263,9 +263,9 @@ int sandbox_stop(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *err
         if (s->state == SANDBOX_CREATING)
                 return sandbox_kill(s, VMM_EXIT_KILLED, done, userdata, error);
 
-        int r = sandbox_add_waiter(s, done, userdata);
+        int r = sandbox_wait_end(s, done, userdata, error);
         if (r < 0)
-                return sd_bus_error_set_errno(error, r);
+                return r;
         if (s->state == SANDBOX_STOPPING)
                 return 0;
 
@@ -276,9 +276,9 @@ int sandbox_stop(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *err
 }
 
 int sandbox_kill(Sandbox *s, VmmExitReason reason, SandboxDone done, void *userdata, sd_bus_error *error) {
-        int r = sandbox_add_waiter(s, done, userdata);
+        int r = sandbox_wait_end(s, done, userdata, error);
         if (r < 0)
-                return sd_bus_error_set_errno(error, r);
+                return r;
 
         if (s->state == SANDBOX_CREATING)
                 sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "Sandbox %s was ended while it was being created", s->id);

@@ -71,6 +71,7 @@ typedef struct SandboxSpec {
         const char *request_id;
         char **labels;                     /* NAME=VALUE, NULL-terminated; may be NULL */
         const char *bound_client;          /* unique bus name whose end is the sandbox's */
+        bool builder;                      /* a template in the making is warmed in it: see struct Sandbox */
 } SandboxSpec;
 
 struct Sandbox {
@@ -98,6 +99,8 @@ struct Sandbox {
         uint64_t idle_timeout_usec;        /* UINT64_MAX = none */
         SandboxEnd on_timeout;
         uint64_t checkpoint_usec;
+        bool builder;                      /* of a template: in no list, quota and audit trail, known to its build
+                                              alone, and ended with that, or by the next cubed */
         bool restored;                     /* its memory was not made by a boot */
         Snapshot *disk_top, *memory_top;   /* the uppermost layers it runs on, or is paused in; may be NULL */
 
@@ -157,6 +160,8 @@ int sandbox_open_console(Sandbox *s, int *ret_fd, sd_bus_error *error);
 /* Asks the guest to power off and ends it after the configured time-out. Idempotent. done may be
  * NULL; it is called when the VMM is gone. */
 int sandbox_stop(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error);
+/* done is called when the VMM is gone, however that came; s is valid during the call. */
+int sandbox_wait_end(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error);
 /* Ends the VMM at once. reason: VMM_EXIT_KILLED or VMM_EXIT_TIMEOUT. */
 int sandbox_kill(Sandbox *s, VmmExitReason reason, SandboxDone done, void *userdata, sd_bus_error *error);
 

@@ -2,8 +2,10 @@
 
 /* state.json: what is saved is what is loaded, and what is odd is refused. */
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/fd-util.h"
 #include "daemon/capture.h"
 #include "daemon/manager-private.h"
 #include "daemon/sandbox-private.h"
@@ -128,6 +130,30 @@ static void refused(Sandbox *s, const char *text) {
         assert_ok(write_file(path, text));
         if (sandbox_load(&manager, s->id, &t) >= 0)
                 test_stop(TEST_FAILED, __LINE__, "loaded: %s", text);
+}
+
+TEST(a_builder_is_marked) {
+        _cleanup_free_ char *text = NULL;
+        Sandbox *s = make(), *t;
+
+        s->builder = true;
+        assert_ok(sandbox_save(s));
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_true(t->builder);
+        t->vmm_uid = 0;
+        sandbox_free(t);
+
+        /* A file of a cubed that had no builders. */
+        assert_ok(read_file(AT_FDCWD, path, 65536, &text, NULL));
+        char *mark = strstr(text, "\"builder\":1");
+        assert_true(mark);
+        memmove(mark - 1, mark + strlen("\"builder\":1"), strlen(mark + strlen("\"builder\":1")) + 1);
+        assert_ok(write_file(path, text));
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_true(!t->builder);
+        t->vmm_uid = 0;
+        sandbox_free(t);
+        done(s);
 }
 
 TEST(what_is_odd_is_refused) {
