@@ -40,15 +40,6 @@ enum {
         "     --in=FILE:PATH       Copy FILE to PATH before; may be repeated\n"         \
         "     --out=PATH:FILE      Copy PATH to FILE afterwards; may be repeated\n"
 
-#define TEMPLATE_HELP                                                                   \
-        "  list | show NAME... | rm NAME... | build NAME[:TAG] --rootfs=...\n"          \
-        "     --rootfs=TAR|DIR     The guest's root file system; - for a tar on stdin\n" \
-        "     --kernel=FILE        vmlinux or bzImage; default: the newest in /boot\n"  \
-        "     --modules=DIR        Its modules; default: /lib/modules/RELEASE\n"        \
-        "     --no-modules         All drivers are in the kernel\n"                     \
-        "     --cmdline=TEXT       Behind our own\n"                                    \
-        "     --memory=SIZE --cpus=N --disk=SIZE   Defaults of its sandboxes\n"
-
 /* As create_option(). */
 int exec_option(ExecOptions *o, int c);
 /* NAME or NAME=VALUE. */

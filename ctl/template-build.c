@@ -6,27 +6,15 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "ctl/build-options.h"
 #include "ctl/ctl.h"
 #include "ctl/properties.h"
 #include "ctl/template.h"
 #include "ctl/text.h"
 
-enum {
-        BUILD_ROOTFS = CTL_OPTION_VERB,
-        BUILD_KERNEL,
-        BUILD_MODULES,
-        BUILD_NO_MODULES,
-        BUILD_CMDLINE,
-        BUILD_MEMORY,
-        BUILD_CPUS,
-        BUILD_DISK,
-};
-
 typedef struct Build {
-        const char *name, *rootfs, *kernel, *modules, *cmdline;
-        bool no_modules;
-        uint64_t mem_bytes, disk_bytes;
-        uint32_t cpus;
+        const char *name;
+        BuildOptions options;
 
         sd_bus *bus;
         sd_event *event;
@@ -38,45 +26,11 @@ typedef struct Build {
 } Build;
 
 static void build_done(Build *b) {
+        build_options_done(&b->options);
         sd_event_unref(b->event);
         safe_close(b->log_fd);
         free(b->job);
         free(b->step);
-}
-
-static int parse_positive_size(const char *option, const char *s, uint64_t *ret) {
-        if (parse_size(s, ret) < 0 || *ret == 0)
-                return ctl_usage("--%s=%s is not a size; give one like 256M or 2G.", option, s);
-        return 0;
-}
-
-static int build_option(Build *b, int c) {
-        switch (c) {
-        case BUILD_ROOTFS:
-                b->rootfs = optarg;
-                return 0;
-        case BUILD_KERNEL:
-                b->kernel = optarg;
-                return 0;
-        case BUILD_MODULES:
-                b->modules = optarg;
-                return 0;
-        case BUILD_NO_MODULES:
-                b->no_modules = true;
-                return 0;
-        case BUILD_CMDLINE:
-                b->cmdline = optarg;
-                return 0;
-        case BUILD_MEMORY:
-                return parse_positive_size("memory", optarg, &b->mem_bytes);
-        case BUILD_DISK:
-                return parse_positive_size("disk", optarg, &b->disk_bytes);
-        case BUILD_CPUS:
-                if (parse_u32(optarg, &b->cpus) < 0 || b->cpus < 1 || b->cpus > 16)
-                        return ctl_usage("--cpus=%s is not a number from 1 to 16.", optarg);
-                return 0;
-        }
-        return ctl_global_option(c);
 }
 
 /* cubed opens nothing by name for us: what we may not read it does not read. */
@@ -88,45 +42,28 @@ static int open_input(const char *path, const char *what) {
         return fd < 0 ? ctl_fail(-errno, NULL, "open %s %s", what, path) : fd;
 }
 
-static int append_options(sd_bus_message *m, const Build *b, int kernel_fd, int modules_fd) {
-        int r = sd_bus_message_open_container(m, 'a', "{sv}");
-        if (r >= 0 && kernel_fd >= 0)
-                r = sd_bus_message_append(m, "{sv}", "kernel", "h", kernel_fd);
-        if (r >= 0 && modules_fd >= 0)
-                r = sd_bus_message_append(m, "{sv}", "modules", "h", modules_fd);
-        if (r >= 0 && b->no_modules)
-                r = sd_bus_message_append(m, "{sv}", "no-modules", "b", 1);
-        if (r >= 0 && b->cmdline)
-                r = sd_bus_message_append(m, "{sv}", "cmdline", "s", b->cmdline);
-        if (r >= 0 && b->mem_bytes > 0)
-                r = sd_bus_message_append(m, "{sv}", "memory", "t", b->mem_bytes);
-        if (r >= 0 && b->disk_bytes > 0)
-                r = sd_bus_message_append(m, "{sv}", "disk", "t", b->disk_bytes);
-        if (r >= 0 && b->cpus > 0)
-                r = sd_bus_message_append(m, "{sv}", "cpus", "u", b->cpus);
-        return r < 0 ? r : sd_bus_message_close_container(m);
-}
-
 static int start_job(Build *b) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *call = NULL, *reply = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_close_ int rootfs = -EBADF, kernel = -EBADF, modules = -EBADF;
         const char *job;
 
-        rootfs = open_input(b->rootfs, "root file system");
+        rootfs = open_input(b->options.rootfs, "root file system");
         if (rootfs < 0)
                 return rootfs;
-        if (b->kernel && (kernel = open_input(b->kernel, "kernel")) < 0)
+        if (b->options.kernel && (kernel = open_input(b->options.kernel, "kernel")) < 0)
                 return kernel;
-        if (b->modules && (modules = open_input(b->modules, "modules")) < 0)
+        if (b->options.modules && (modules = open_input(b->options.modules, "modules")) < 0)
                 return modules;
 
         int r = sd_bus_message_new_method_call(b->bus, &call, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
                                                "BuildTemplate");
         if (r >= 0)
+                r = sd_bus_message_sensitive(call);
+        if (r >= 0)
                 r = sd_bus_message_append(call, "sh", b->name, rootfs);
         if (r >= 0)
-                r = append_options(call, b, kernel, modules);
+                r = build_options_append(call, &b->options, kernel, modules);
         if (r >= 0)
                 r = ctl_call_message(b->bus, "Starting the build", call, &reply, &error);
         if (r >= 0)
@@ -295,21 +232,16 @@ static int check_name(const char *s) {
 static int parse(int argc, char **argv, Build *b) {
         static const struct option options[] = {
                 CTL_GLOBAL_OPTIONS,
-                { "rootfs", required_argument, NULL, BUILD_ROOTFS },
-                { "kernel", required_argument, NULL, BUILD_KERNEL },
-                { "modules", required_argument, NULL, BUILD_MODULES },
-                { "no-modules", no_argument, NULL, BUILD_NO_MODULES },
-                { "cmdline", required_argument, NULL, BUILD_CMDLINE },
-                { "memory", required_argument, NULL, BUILD_MEMORY },
-                { "cpus", required_argument, NULL, BUILD_CPUS },
-                { "disk", required_argument, NULL, BUILD_DISK },
+                BUILD_OPTIONS,
                 {},
         };
         int c, r;
 
         ctl_reset_getopt();
-        while ((c = getopt_long(argc, argv, CTL_GLOBAL_SHORT, options, NULL)) >= 0) {
-                r = build_option(b, c);
+        while ((c = getopt_long(argc, argv, CTL_GLOBAL_SHORT BUILD_SHORT, options, NULL)) >= 0) {
+                r = build_option(&b->options, c);
+                if (r == 0)
+                        r = ctl_global_option(c);
                 if (r < 0)
                         return r;
         }
@@ -318,9 +250,7 @@ static int parse(int argc, char **argv, Build *b) {
                 return r;
         b->name = argv[optind];
         r = check_name(b->name);
-        if (r >= 0 && !b->rootfs)
-                return ctl_usage("'template build' needs --rootfs=TAR or --rootfs=DIR.");
-        return r;
+        return r < 0 ? r : build_options_check(&b->options);
 }
 
 int template_build(int argc, char **argv) {

@@ -9,6 +9,7 @@
 #include "daemon/log.h"
 #include "daemon/manager-private.h"
 #include "daemon/template-build.h"
+#include "daemon/template-warm.h"
 #include "dbus/bus-errors.h"
 
 #define BUILDS_MAX 4U
@@ -18,6 +19,7 @@ typedef struct BuildJob {
         Manager *manager;
         Job *job;
         TemplateBuild *build;
+        TemplateWarm *warm;        /* while a guest of it is warmed */
         struct BuildJob *next;
 } BuildJob;
 
@@ -29,6 +31,8 @@ static void build_job_free(BuildJob *b) {
                         *i = b->next;
                         break;
                 }
+        /* The guest runs from what the build holds. */
+        template_warm_free(b->warm);
         template_build_free(b->build);
         free(b);
 }
@@ -48,6 +52,51 @@ static void on_log(TemplateBuild *build, const char *text, size_t size, void *us
                 job_log(b->job, text, size);
 }
 
+static void on_warm_progress(const char *step, unsigned percent, void *userdata) {
+        BuildJob *b = userdata;
+
+        template_build_tell(b->build, step, percent);
+}
+
+static void on_warm_log(const char *text, size_t size, void *userdata) {
+        BuildJob *b = userdata;
+
+        job_log(b->job, text, size);
+}
+
+static void on_warm_done(int r, const char *message, void *userdata) {
+        BuildJob *b = userdata;
+        TemplateWarm *w = TAKE_PTR(b->warm);
+
+        /* b may be gone behind this. */
+        template_build_warmed(b->build, r, message);
+        template_warm_free(w);
+}
+
+static const TemplateWarmCallbacks warm_callbacks = {
+        .progress = on_warm_progress,
+        .log = on_warm_log,
+        .done = on_warm_done,
+};
+
+static int on_warm(TemplateBuild *build, Template *t, const TemplateWarmSpec *spec, void *userdata, char **ret_message) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        BuildJob *b = userdata;
+
+        int r = template_warm_start(b->manager, t, spec, &warm_callbacks, b, &b->warm, &e);
+        if (r < 0 && asprintf(ret_message, "%s%s", strempty(e.message),
+                              sd_bus_error_has_name(&e, BUS_ERROR_HOST_UNSUPPORTED) ? "; --no-warm builds without" : "") < 0)
+                *ret_message = NULL;
+        return r;
+}
+
+static void on_warm_cancel(TemplateBuild *build, void *userdata) {
+        BuildJob *b = userdata;
+
+        if (b->warm)
+                template_warm_cancel(b->warm);
+}
+
 static void fail_job(Job *j, int r, const char *message) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         const char *name = r == -ENOSPC || r == -EDQUOT || r == -ENOMEM ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_TEMPLATE_INVALID;
@@ -55,6 +104,15 @@ static void fail_job(Job *j, int r, const char *message) {
         (void) sd_bus_error_setf(&e, name, "Template %s could not be built: %s", j->subject,
                                  isempty(message) ? strerror(-r) : message);
         job_fail(j, &e);
+}
+
+/* What a template's sandboxes start from goes with it, or with the build that came to nothing. */
+static void drop_warm_snapshot(Manager *m, const char *template_id) {
+        Snapshot *s = snapshot_store_find_template(m->snapshots, template_id);
+        int r = s ? snapshot_remove(s, NULL, NULL) : 0;
+
+        if (r < 0)
+                log_warning_errno(r, "The snapshot of template %s can't be removed: %m", template_id);
 }
 
 /* Who carried the name before does so no longer. */
@@ -71,6 +129,8 @@ static void on_done(TemplateBuild *build, int r, const char *message, Template *
         Manager *m = b->manager;
         Job *j = b->job;
 
+        if (r < 0)
+                drop_warm_snapshot(m, template_build_id(build));
         if (r == -ECANCELED)
                 job_canceled(j);
         else if (r < 0)
@@ -102,6 +162,8 @@ static size_t count_builds(const Manager *m) {
 static const TemplateBuildCallbacks callbacks = {
         .progress = on_progress,
         .log = on_log,
+        .warm = on_warm,
+        .warm_cancel = on_warm_cancel,
         .done = on_done,
 };
 
@@ -111,6 +173,8 @@ static int start_build(BuildJob *b, const TemplateBuildParams *params, sd_bus_er
 
         if (p.kernel_fd < 0 && !p.kernel_path)
                 p.kernel_path = b->manager->config.kernel_path;
+        if (p.timeout_usec == 0)
+                p.timeout_usec = b->manager->config.build_timeout_usec;
         int r = template_build_start(b->manager->event, b->manager->templates, &p, &callbacks, b, &b->build, &message);
         if (r < 0 && message)
                 return sd_bus_error_set(error, r == -EINVAL ? BUS_ERROR_INVALID_ARGUMENT : BUS_ERROR_TEMPLATE_INVALID, message);
@@ -186,12 +250,46 @@ static int fail_in_use(const Manager *m, const Template *t, uid_t actor, sd_bus_
                                  named > 0 && named < t->n_users ? " ..." : "");
 }
 
+/* The next snapshot of a sandbox of that template; starts with NULL. */
+static const Snapshot *next_snapshot(const Manager *m, const Template *t, const Snapshot *after) {
+        for (size_t i = 0; i < m->snapshots->n_snapshots; i++) {
+                const Snapshot *s = m->snapshots->snapshots[i];
+                if (after)
+                        after = s == after ? NULL : after;
+                else if (s->kind != SNAPSHOT_TEMPLATE && streq(s->template_id, t->id))
+                        return s;
+        }
+        return NULL;
+}
+
+/* Who stands on it, as far as the actor may know. */
+static int check_snapshots(const Manager *m, const Template *t, uid_t actor, sd_bus_error *error) {
+        size_t n = 0, total = 0, named = 0;
+        char ids[256] = "";
+
+        for (const Snapshot *s = NULL; (s = next_snapshot(m, t, s));) {
+                total++;
+                if ((actor != 0 && actor != s->owner_uid) || n + strlen(s->id) + 3 > sizeof(ids))
+                        continue;
+                n += (size_t) snprintf(ids + n, sizeof(ids) - n, "%s%s", named++ > 0 ? ", " : "", s->id);
+        }
+        if (total == 0)
+                return 0;
+        return sd_bus_error_setf(error, BUS_ERROR_TEMPLATE_IN_USE,
+                                 "On template %s:%s (%s) stand%s %zu snapshot%s%s%s%s; remove them first", t->name, t->tag, t->id,
+                                 total == 1 ? "s" : "", total, total == 1 ? "" : "s", named > 0 ? ": " : "", ids,
+                                 named > 0 && named < total ? " ..." : "");
+}
+
 int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
                             sd_bus_error *error) {
         char name[160];
 
         if (t->n_users > 0)
                 return fail_in_use(m, t, actor, error);
+        int r = check_snapshots(m, t, actor, error);
+        if (r < 0)
+                return r;
         _cleanup_free_ Removal *q = new0(Removal, 1);
         if (!q)
                 return sd_bus_error_set_errno(error, ENOMEM);
@@ -204,13 +302,14 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
                 return sd_bus_error_set_errno(error, ENOMEM);
         if (m->hooks && m->hooks->template_removed)
                 m->hooks->template_removed(m, t);
-        int r = template_store_remove(m->event, t, on_removed, q);
+        r = template_store_remove(m->event, t, on_removed, q);
         if (r < 0) {
                 if (m->hooks && m->hooks->template_added)
                         m->hooks->template_added(m, t);
                 return sd_bus_error_set_errnof(error, -r, "Template %s can't be removed: %s", name, strerror(-r));
         }
         (void) TAKE_PTR(q);
+        drop_warm_snapshot(m, id);
         audit_template_removed(m->audit, actor, name, id);
         return 0;
 }

@@ -44,6 +44,7 @@ static const ConfigKey keys[] = {
         KEY("Sandbox", "DefaultTimeout", TYPE_USEC, default_timeout_usec, "5min", USEC_PER_SEC),
         KEY("Sandbox", "BootTimeout", TYPE_USEC, boot_timeout_usec, "60s", USEC_PER_SEC),
         KEY("Sandbox", "StopTimeout", TYPE_USEC, stop_timeout_usec, "10s", USEC_PER_SEC),
+        KEY("Sandbox", "BuildTimeout", TYPE_USEC, build_timeout_usec, "1h", USEC_PER_SEC),
         KEY("Limits", "MaxSandboxes", TYPE_COUNT, max_sandboxes, "1000", 0),
         KEY("Limits", "MaxSandboxesPerUser", TYPE_COUNT, max_sandboxes_per_user, "100", 0),
         KEY("Limits", "MaxMemoryPerSandbox", TYPE_SIZE, max_mem_bytes, "0", 0),

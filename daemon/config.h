@@ -32,6 +32,7 @@ typedef struct Config {
         uint64_t default_timeout_usec;     /* DefaultTimeout=5min; UINT64_MAX = none */
         uint64_t boot_timeout_usec;        /* BootTimeout=60s */
         uint64_t stop_timeout_usec;        /* StopTimeout=10s */
+        uint64_t build_timeout_usec;       /* BuildTimeout=1h; UINT64_MAX = none */
 
         /* [Limits] */
         uint32_t max_sandboxes;            /* MaxSandboxes=1000; CONFIG_UNLIMITED */

@@ -12,10 +12,21 @@ static int parse_build_name(const char *name, char **ret_name, char **ret_tag, s
         return r;
 }
 
+/* What a build without a guest can't do is refused: it would not be what was asked for. */
+static int check_cold(const TemplateWarmSpec *warm, sd_bus_error *error) {
+        if (warm->setup || warm->start || warm->ready)
+                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT,
+                                        "With warm=false nothing is run in a guest, so setup, start and ready don't go with it");
+        return 0;
+}
+
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Manager *manager = bus_front->manager;
         TemplateBuildParams params = TEMPLATE_BUILD_PARAMS_INIT;
+        _cleanup_strv_ char **setup = NULL, **env = NULL;
         _cleanup_free_ char *base = NULL, *tag = NULL;
+        TemplateWarmSpec warm = {};
+        bool want_warm = true;
         char path[CUBE_BUS_PATH_MAX];
         const char *name;
         Job *job = NULL;
@@ -27,6 +38,15 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "memory", BUS_OPTION_U64, &params.mem_bytes, BUS_OPTION_NONZERO },
                 { "cpus", BUS_OPTION_U32, &params.cpus, BUS_OPTION_NONZERO },
                 { "disk", BUS_OPTION_U64, &params.disk_bytes, BUS_OPTION_NONZERO },
+                { "timeout", BUS_OPTION_U64, &params.timeout_usec, BUS_OPTION_NONZERO },
+                { "warm", BUS_OPTION_BOOL, &want_warm, 0 },
+                { "setup", BUS_OPTION_STRV, &setup, 0 },
+                { "start", BUS_OPTION_STRING, &warm.start, 0 },
+                { "ready", BUS_OPTION_STRING, &warm.ready, 0 },
+                { "ready-timeout", BUS_OPTION_U64, &warm.ready_timeout_usec, BUS_OPTION_NONZERO },
+                { "env", BUS_OPTION_STRV, &env, 0 },
+                { "user", BUS_OPTION_STRING, &warm.user, 0 },
+                { "cwd", BUS_OPTION_STRING, &warm.cwd, 0 },
         };
 
         int r = sd_bus_message_read(m, "sh", &name, &params.rootfs_fd);
@@ -50,6 +70,12 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 return r;
         params.name = base;
         params.tag = tag;
+        warm.setup = setup;
+        warm.env = env;
+        params.warm = want_warm ? &warm : NULL;
+        r = want_warm ? 0 : check_cold(&warm, error);
+        if (r < 0)
+                return r;
 
         r = manager_build_template(manager, &params, &job, error);
         if (r < 0)
@@ -119,6 +145,14 @@ static int property_get_kernel(sd_bus *bus, const char *path, const char *interf
         return sd_bus_message_append(reply, "s", t->kernel.release);
 }
 
+static int property_get_start(sd_bus *bus, const char *path, const char *interface, const char *property,
+                              sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Template *t = userdata;
+        bool warm = snapshot_store_find_template(bus_front->manager->snapshots, t->id);
+
+        return sd_bus_message_append(reply, "s", warm ? "restored" : "booted");
+}
+
 const sd_bus_vtable bus_template_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_PROPERTY("Id", "s", NULL, offsetof(Template, id), SD_BUS_VTABLE_PROPERTY_CONST),
@@ -133,6 +167,7 @@ const sd_bus_vtable bus_template_vtable[] = {
         SD_BUS_PROPERTY("CPUs", "u", NULL, offsetof(Template, cpus), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Disk", "t", NULL, offsetof(Template, disk_bytes), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Size", "t", property_get_size, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("Start", "s", property_get_start, 0, 0),
         SD_BUS_PROPERTY("NSandboxes", "u", NULL, offsetof(Template, n_users), 0),
         SD_BUS_VTABLE_END
 };

@@ -9,6 +9,7 @@
  *   ignore-poweroff                    the agent says yes to it and goes on
  *   disk-check                         compares and writes disks, says so on the serial port, powers off
  *   flood                              the agent works, and says again and again that it is ready
+ *   no-shell                           the agent knows no "sh"
  *   poll                               looks instead of sleeping */
 
 #include "agent.h"
@@ -103,6 +104,7 @@ void payload_main(const StartInfo *info) {
                 put_string("payload: no vsock\n");
                 power_off();
         }
+        no_shell = has_word(cmdline, "no-shell");
         agent_start(ram_bytes(info), has_word(cmdline, "stall"), has_word(cmdline, "ignore-poweroff"));
 
         for (;;) {

@@ -3,7 +3,9 @@
 
 /* Processes that aren't: state machines with a pid, three streams and an exit status.
  *
- *   true | false | exit N      echo WORDS... | err WORDS... (to stderr) | env
+ *   sh -c WORDS                what they say, as a process of its own
+ *   : | true | false | exit N  echo WORDS... | err WORDS... (to stderr) | env
+ *   tries N                    fails until it has run N times
  *   cat                        stdin to stdout, up to the end
  *   wc                         counts stdin's bytes, prints the number
  *   yes | bulk N               output without end, N bytes of it
@@ -18,6 +20,9 @@
 #include "vsock.h"
 
 typedef struct Process Process;
+
+/* There is no "sh". */
+extern bool no_shell;
 
 typedef struct Args {
         const char *argv[16];

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/parse.h"
+#include "ctl/build-options.h"
+#include "ctl/text.h"
+
+static int parse_positive_size(const char *option, const char *s, uint64_t *ret) {
+        if (parse_size(s, ret) < 0 || *ret == 0)
+                return ctl_usage("--%s=%s is not a size; give one like 256M or 2G.", option, s);
+        return 1;
+}
+
+static int parse_time(const char *option, const char *s, uint64_t *ret) {
+        if (parse_usec(s, ret) < 0 || *ret == 0)
+                return ctl_usage("--%s=%s is not a time; give one like 30s, 5min or infinity.", option, s);
+        return 1;
+}
+
+static int set_command(const char *option, const char *s, const char **ret) {
+        if (!*s)
+                return ctl_usage("--%s= needs a command.", option);
+        *ret = s;
+        return 1;
+}
+
+static int add_setup(BuildOptions *o, const char *s) {
+        const char *command = NULL;
+        int r = set_command("setup", s, &command);
+
+        if (r >= 0)
+                r = text_strv_add(&o->setup, command);
+        return r < 0 ? r : 1;
+}
+
+static int template_option(BuildOptions *o, int c) {
+        switch (c) {
+        case BUILD_ROOTFS:
+                o->rootfs = optarg;
+                return 1;
+        case BUILD_KERNEL:
+                o->kernel = optarg;
+                return 1;
+        case BUILD_MODULES:
+                o->modules = optarg;
+                return 1;
+        case BUILD_NO_MODULES:
+                o->no_modules = true;
+                return 1;
+        case BUILD_CMDLINE:
+                o->cmdline = optarg;
+                return 1;
+        case BUILD_MEMORY:
+                return parse_positive_size("memory", optarg, &o->mem_bytes);
+        case BUILD_DISK:
+                return parse_positive_size("disk", optarg, &o->disk_bytes);
+        case BUILD_CPUS:
+                if (parse_u32(optarg, &o->cpus) < 0 || o->cpus < 1 || o->cpus > 16)
+                        return ctl_usage("--cpus=%s is not a number from 1 to 16.", optarg);
+                return 1;
+        case BUILD_TIMEOUT:
+                return parse_time("timeout", optarg, &o->timeout_usec);
+        }
+        return 0;
+}
+
+static int warm_option(BuildOptions *o, int c) {
+        switch (c) {
+        case BUILD_NO_WARM:
+                o->no_warm = true;
+                return 1;
+        case BUILD_SETUP:
+                return add_setup(o, optarg);
+        case BUILD_START:
+                return set_command("start", optarg, &o->start);
+        case BUILD_READY:
+                return set_command("ready", optarg, &o->ready);
+        case BUILD_READY_TIMEOUT:
+                return parse_time("ready-timeout", optarg, &o->ready_timeout_usec);
+        case 'e':
+        case 'u':
+        case 'C':
+                return exec_option(&o->exec, c);
+        }
+        return 0;
+}
+
+int build_option(BuildOptions *o, int c) {
+        int r = template_option(o, c);
+
+        return r != 0 ? r : warm_option(o, c);
+}
+
+int build_options_check(const BuildOptions *o) {
+        if (!o->rootfs)
+                return ctl_usage("'template build' needs --rootfs=TAR or --rootfs=DIR.");
+        if (o->no_warm && (o->setup || o->start || o->ready))
+                return ctl_usage("--no-warm runs nothing in a guest, so --setup, --start and --ready don't go with it.");
+        return 0;
+}
+
+void build_options_done(BuildOptions *o) {
+        o->setup = text_strv_free(o->setup);
+        exec_options_done(&o->exec);
+}
+
+static int append_string(sd_bus_message *m, const char *name, const char *value) {
+        return value ? sd_bus_message_append(m, "{sv}", name, "s", value) : 0;
+}
+
+static int append_u64(sd_bus_message *m, const char *name, uint64_t value) {
+        return value > 0 ? sd_bus_message_append(m, "{sv}", name, "t", value) : 0;
+}
+
+static int append_template(sd_bus_message *m, const BuildOptions *o, int kernel_fd, int modules_fd) {
+        int r = 0;
+
+        if (kernel_fd >= 0)
+                r = sd_bus_message_append(m, "{sv}", "kernel", "h", kernel_fd);
+        if (r >= 0 && modules_fd >= 0)
+                r = sd_bus_message_append(m, "{sv}", "modules", "h", modules_fd);
+        if (r >= 0 && o->no_modules)
+                r = sd_bus_message_append(m, "{sv}", "no-modules", "b", 1);
+        if (r >= 0)
+                r = append_string(m, "cmdline", o->cmdline);
+        if (r >= 0)
+                r = append_u64(m, "memory", o->mem_bytes);
+        if (r >= 0)
+                r = append_u64(m, "disk", o->disk_bytes);
+        if (r >= 0 && o->cpus > 0)
+                r = sd_bus_message_append(m, "{sv}", "cpus", "u", o->cpus);
+        return r < 0 ? r : append_u64(m, "timeout", o->timeout_usec);
+}
+
+static int append_warm(sd_bus_message *m, const BuildOptions *o) {
+        int r = 0;
+
+        if (o->no_warm)
+                r = sd_bus_message_append(m, "{sv}", "warm", "b", 0);
+        if (r >= 0)
+                r = ctl_append_strings(m, "setup", o->setup);
+        if (r >= 0)
+                r = append_string(m, "start", o->start);
+        if (r >= 0)
+                r = append_string(m, "ready", o->ready);
+        if (r >= 0)
+                r = append_u64(m, "ready-timeout", o->ready_timeout_usec);
+        if (r >= 0)
+                r = ctl_append_strings(m, "env", o->exec.env);
+        if (r >= 0)
+                r = append_string(m, "user", o->exec.user);
+        return r < 0 ? r : append_string(m, "cwd", o->exec.cwd);
+}
+
+int build_options_append(sd_bus_message *m, const BuildOptions *o, int kernel_fd, int modules_fd) {
+        int r = sd_bus_message_open_container(m, 'a', "{sv}");
+
+        if (r >= 0)
+                r = append_template(m, o, kernel_fd, modules_fd);
+        if (r >= 0)
+                r = append_warm(m, o);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}

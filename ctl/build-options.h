@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* What `template build` knows about the template to be made. */
+
+#include <stdint.h>
+
+#include "base/macros.h"
+#include "ctl/ctl.h"
+#include "ctl/exec-options.h"
+
+typedef struct BuildOptions {
+        const char *rootfs, *kernel, *modules, *cmdline;
+        bool no_modules, no_warm;
+        uint64_t mem_bytes, disk_bytes;
+        uint32_t cpus;
+        char **setup;
+        const char *start, *ready;
+        uint64_t timeout_usec, ready_timeout_usec;
+        ExecOptions exec;       /* env, user and cwd of the commands */
+} BuildOptions;
+
+enum {
+        BUILD_ROOTFS = CTL_OPTION_VERB,
+        BUILD_KERNEL,
+        BUILD_MODULES,
+        BUILD_NO_MODULES,
+        BUILD_CMDLINE,
+        BUILD_MEMORY,
+        BUILD_CPUS,
+        BUILD_DISK,
+        BUILD_NO_WARM,
+        BUILD_SETUP,
+        BUILD_START,
+        BUILD_READY,
+        BUILD_TIMEOUT,
+        BUILD_READY_TIMEOUT,
+};
+
+#define BUILD_SHORT "e:u:C:"
+#define BUILD_OPTIONS                                                   \
+        { "rootfs", required_argument, NULL, BUILD_ROOTFS },            \
+        { "kernel", required_argument, NULL, BUILD_KERNEL },            \
+        { "modules", required_argument, NULL, BUILD_MODULES },          \
+        { "no-modules", no_argument, NULL, BUILD_NO_MODULES },          \
+        { "cmdline", required_argument, NULL, BUILD_CMDLINE },          \
+        { "memory", required_argument, NULL, BUILD_MEMORY },            \
+        { "cpus", required_argument, NULL, BUILD_CPUS },                \
+        { "disk", required_argument, NULL, BUILD_DISK },                \
+        { "no-warm", no_argument, NULL, BUILD_NO_WARM },                \
+        { "setup", required_argument, NULL, BUILD_SETUP },              \
+        { "start", required_argument, NULL, BUILD_START },              \
+        { "ready", required_argument, NULL, BUILD_READY },              \
+        { "timeout", required_argument, NULL, BUILD_TIMEOUT },          \
+        { "ready-timeout", required_argument, NULL, BUILD_READY_TIMEOUT }, \
+        { "env", required_argument, NULL, 'e' },                        \
+        { "user", required_argument, NULL, 'u' },                       \
+        { "cwd", required_argument, NULL, 'C' }
+
+#define BUILD_HELP                                                                      \
+        "  list | show NAME... | rm NAME... | build NAME[:TAG] --rootfs=...\n"          \
+        "     --rootfs=TAR|DIR     The guest's root file system; - for a tar on stdin\n" \
+        "     --kernel=FILE        vmlinux or bzImage; default: the newest in /boot\n"  \
+        "     --modules=DIR        Its modules; default: /lib/modules/RELEASE\n"        \
+        "     --no-modules         All drivers are in the kernel\n"                     \
+        "     --cmdline=TEXT       Behind our own\n"                                    \
+        "     --memory=SIZE --cpus=N --disk=SIZE   Defaults of its sandboxes\n"         \
+        "     --setup=COMMAND      Run in the guest before it is saved; may be repeated\n" \
+        "     --start=COMMAND      Started then, and running in each sandbox\n"         \
+        "     --ready=COMMAND      Tried until it succeeds, before the guest is saved\n" \
+        "     --ready-timeout=TIME How long that may take; default: 60s\n"              \
+        "  -e --env=NAME=VALUE -u --user=USER -C --cwd=DIR   Of these commands\n"       \
+        "     --timeout=TIME       Of the whole build; default: BuildTimeout=\n"        \
+        "     --no-warm            Save no guest: each sandbox boots\n"
+
+/* 1 when the option is one of these, 0 when not, negative once it was said what is wrong. */
+int build_option(BuildOptions *o, int c);
+/* What is missing or does not go together. */
+int build_options_check(const BuildOptions *o);
+void build_options_done(BuildOptions *o);
+/* The a{sv} of BuildTemplate; descriptors below 0 are left out. */
+int build_options_append(sd_bus_message *m, const BuildOptions *o, int kernel_fd, int modules_fd);

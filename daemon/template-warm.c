@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/parse.h"
+#include "daemon/guest-command.h"
+#include "daemon/guest-touch.h"
+#include "daemon/sandbox-private.h"
+#include "daemon/template-warm.h"
+#include "dbus/bus-errors.h"
+
+#define READY_INTERVAL_USEC (200 * USEC_PER_MSEC)
+/* The first run fetches the pages, the second fills the caches that the first has only sized, the third finds
+ * nothing new to do: more of them save no fault in the first exec of a sandbox. */
+#define EXEC_ROUNDS 3U
+/* In the root directory, which each image has. */
+#define TOUCHED_FILE "/.cube-warm"
+
+typedef enum WarmStep {
+        WARM_BOOT,
+        WARM_SETUP,
+        WARM_START,
+        WARM_READY,
+        WARM_EXEC,
+        WARM_FREEZE,
+        WARM_SAVE,
+        WARM_END,
+        _WARM_STEP_MAX,
+} WarmStep;
+
+struct TemplateWarm {
+        Manager *manager;
+        Template *template;
+        const TemplateWarmSpec *spec;
+        const TemplateWarmCallbacks *callbacks;
+        void *userdata;
+
+        Sandbox *builder;          /* NULL once it is gone */
+        WarmStep step;
+        size_t n_run;              /* of the commands of this step */
+        GuestCommand *command;     /* that this step waits for */
+        GuestCommand *service;     /* --start */
+        GuestTouch *touch;
+        sd_event_source *ready_deadline, *ready_timer, *done;
+
+        int result;
+        char *message;
+};
+
+typedef struct WarmStepType {
+        const char *words;
+        unsigned percent;
+        int (*start)(TemplateWarm *w); /* 1: there is nothing to do */
+} WarmStepType;
+
+static const WarmStepType step_types[_WARM_STEP_MAX];
+
+/* To the end, by way of the builder's: the first failure stays. */
+static void warm_end(TemplateWarm *w, int r, char *message) {
+        if (w->step == WARM_END) {
+                free(message);
+                return;
+        }
+        w->step = WARM_END;
+        w->result = r;
+        w->message = message;
+        w->command = guest_command_free(w->command);
+        w->service = guest_command_free(w->service);
+        w->touch = guest_touch_free(w->touch);
+        w->ready_deadline = sd_event_source_disable_unref(w->ready_deadline);
+        w->ready_timer = sd_event_source_disable_unref(w->ready_timer);
+        (void) sandbox_kill(w->builder, VMM_EXIT_KILLED, NULL, NULL, NULL);
+}
+
+_printf_(3, 4) static void fail(TemplateWarm *w, int r, const char *format, ...) {
+        char *message = NULL;
+        va_list ap;
+
+        va_start(ap, format);
+        if (vasprintf(&message, format, ap) < 0)
+                message = NULL;
+        va_end(ap);
+        warm_end(w, r, message);
+}
+
+static void fail_error(TemplateWarm *w, const char *what, const sd_bus_error *error) {
+        int r = sd_bus_error_get_errno(error);
+
+        fail(w, r > 0 ? -r : -EIO, "%s: %s", what, isempty(error->message) ? strempty(error->name) : error->message);
+}
+
+/* With what the kernel had to say: it may be the one who ended the program. */
+static void fail_exit(TemplateWarm *w, const char *what, const AgentExit *exit) {
+        _cleanup_free_ char *tail = sandbox_console_tail(w->builder);
+
+        fail(w, -EIO, "%s ended %s %u; the log has what it printed. The console's last lines:\n%s", what,
+             exit->signaled ? "by signal" : "with exit status", exit->status,
+             isempty(tail) ? "  (nothing was printed)" : tail);
+}
+
+/* Each step's start may be the end of it all, or of the step. */
+static void warm_next(TemplateWarm *w) {
+        int r;
+
+        do {
+                w->step++;
+                w->n_run = 0;
+                w->callbacks->progress(step_types[w->step].words, step_types[w->step].percent, w->userdata);
+                /* Cancelled by the callback? */
+                if (w->step == WARM_END)
+                        return;
+                r = step_types[w->step].start(w);
+        } while (r > 0);
+}
+
+/* Commands. */
+
+static void on_output(GuestCommand *c, const char *text, size_t size, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        w->callbacks->log(text, size, w->userdata);
+}
+
+static void fail_start(TemplateWarm *w, const char *what, const sd_bus_error *error) {
+        if (!sd_bus_error_has_name(error, SD_BUS_ERROR_FILE_NOT_FOUND))
+                fail_error(w, what, error);
+        else if (!w->spec->user && !w->spec->cwd)
+                fail(w, -ENOENT, "%s needs a shell, and this image has no \"sh\"; put it in, or build without --setup, "
+                     "--start and --ready", what);
+        else
+                /* It may be the user or the directory as well: the guest says which. */
+                fail(w, -ENOENT, "%s: %s (it is run by \"sh\", which the image must have)", what, strempty(error->message));
+}
+
+static int run_shell(TemplateWarm *w, const char *command, const GuestCommandCallbacks *callbacks, GuestCommand **ret,
+                     const char *what) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        char *argv[] = { (char *) "sh", (char *) "-c", (char *) command, NULL };
+        const ExecSpec spec = {
+                .argv = argv,
+                .env = w->spec->env,
+                .cwd = w->spec->cwd,
+                .user = w->spec->user,
+        };
+
+        int r = guest_command_start(w->builder, &spec, callbacks, w, ret, &e);
+        if (r < 0)
+                fail_error(w, what, &e);
+        return 0;
+}
+
+/* Setup. */
+
+static void describe_setup(const TemplateWarm *w, char *buf, size_t size) {
+        size_t n = 0;
+
+        while (w->spec->setup[n])
+                n++;
+        (void) snprintf(buf, size, "setup command %zu of %zu", w->n_run + 1, n);
+}
+
+static int run_setup(TemplateWarm *w);
+
+static void on_setup_done(GuestCommand *c, const sd_bus_error *error, const AgentExit *exit, void *userdata) {
+        TemplateWarm *w = userdata;
+        char what[64];
+
+        w->command = guest_command_free(w->command);
+        describe_setup(w, what, sizeof(what));
+        if (error)
+                fail_start(w, what, error);
+        else if (exit->signaled || exit->status != 0)
+                fail_exit(w, what, exit);
+        else {
+                w->n_run++;
+                if (run_setup(w) > 0)
+                        warm_next(w);
+        }
+}
+
+static const GuestCommandCallbacks setup_callbacks = { .output = on_output, .done = on_setup_done };
+
+static int run_setup(TemplateWarm *w) {
+        char what[64], step[80];
+
+        if (!w->spec->setup || !w->spec->setup[w->n_run])
+                return 1;
+        describe_setup(w, what, sizeof(what));
+        (void) snprintf(step, sizeof(step), "running %s", what);
+        w->callbacks->progress(step, step_types[WARM_SETUP].percent, w->userdata);
+        /* Its number alone: what it is may be as secret as what it is given. */
+        int n = snprintf(step, sizeof(step), "[%s]\n", what);
+        w->callbacks->log(step, (size_t) n, w->userdata);
+        return w->step == WARM_END ? 0 : run_shell(w, w->spec->setup[w->n_run], &setup_callbacks, &w->command, what);
+}
+
+/* Start. */
+
+static const char service_words[] = "the program of --start";
+
+static void on_service_started(GuestCommand *c, void *userdata) {
+        warm_next(userdata);
+}
+
+static void on_service_done(GuestCommand *c, const sd_bus_error *error, const AgentExit *exit, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        w->service = guest_command_free(w->service);
+        if (error)
+                fail_start(w, service_words, error);
+        else if (!exit->signaled && exit->status == 0)
+                fail(w, -EIO, "%s ended with exit status 0, but it is to stay; one that goes into the background by "
+                     "itself belongs into --setup", service_words);
+        else
+                fail_exit(w, service_words, exit);
+}
+
+static const GuestCommandCallbacks service_callbacks = {
+        .started = on_service_started,
+        .output = on_output,
+        .done = on_service_done,
+};
+
+static int start_service(TemplateWarm *w) {
+        return w->spec->start ? run_shell(w, w->spec->start, &service_callbacks, &w->service, service_words) : 1;
+}
+
+/* Ready. */
+
+static int run_ready(TemplateWarm *w);
+
+static int on_ready_timer(sd_event_source *source, uint64_t usec, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        w->ready_timer = sd_event_source_disable_unref(w->ready_timer);
+        (void) run_ready(w);
+        return 0;
+}
+
+static int on_ready_deadline(sd_event_source *source, uint64_t usec, void *userdata) {
+        char limit[FORMAT_USEC_MAX];
+        TemplateWarm *w = userdata;
+
+        fail(w, -ETIMEDOUT, "it was not ready within %s: the command of --ready did not succeed (see --ready-timeout)",
+             format_usec(limit, w->spec->ready_timeout_usec));
+        return 0;
+}
+
+static void on_ready_done(GuestCommand *c, const sd_bus_error *error, const AgentExit *exit, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        w->command = guest_command_free(w->command);
+        if (error)
+                fail_start(w, "the command of --ready", error);
+        else if (!exit->signaled && exit->status == 0) {
+                w->ready_deadline = sd_event_source_disable_unref(w->ready_deadline);
+                warm_next(w);
+        } else if (sd_event_add_time_relative(w->manager->event, &w->ready_timer, CLOCK_MONOTONIC, READY_INTERVAL_USEC, 0,
+                                              on_ready_timer, w) < 0)
+                fail(w, -ENOMEM, "out of memory");
+}
+
+/* Without its output: it fails again and again, and means to. */
+static const GuestCommandCallbacks ready_callbacks = { .done = on_ready_done };
+
+static int run_ready(TemplateWarm *w) {
+        return run_shell(w, w->spec->ready, &ready_callbacks, &w->command, "the command of --ready");
+}
+
+static int start_ready(TemplateWarm *w) {
+        if (!w->spec->ready)
+                return 1;
+        int r = sd_event_add_time_relative(w->manager->event, &w->ready_deadline, CLOCK_MONOTONIC,
+                                           w->spec->ready_timeout_usec, 0, on_ready_deadline, w);
+        if (r < 0) {
+                fail(w, r, "setting the time limit of --ready: %s", strerror(-r));
+                return 0;
+        }
+        return run_ready(w);
+}
+
+/* Exec: nothing, by the way that everything goes. */
+
+static char *const true_argv[] = { (char *) "true", NULL };
+static char *const shell_argv[] = { (char *) "sh", (char *) "-c", (char *) ":", NULL };
+static char *const *const exec_programs[] = { true_argv, shell_argv, NULL /* a file */ };
+
+static int run_exec(TemplateWarm *w);
+
+static void exec_next(TemplateWarm *w) {
+        w->n_run++;
+        if (run_exec(w) > 0)
+                warm_next(w);
+}
+
+static void on_exec_done(GuestCommand *c, const sd_bus_error *error, const AgentExit *exit, void *userdata) {
+        TemplateWarm *w = userdata;
+        int r = error ? sd_bus_error_get_errno(error) : 0;
+
+        w->command = guest_command_free(w->command);
+        /* An image need not have either, and looking for one warms as well. */
+        if (r != 0 && r != ENOENT && r != EACCES)
+                fail_error(w, "running a program", error);
+        else
+                exec_next(w);
+}
+
+static const GuestCommandCallbacks exec_callbacks = { .done = on_exec_done };
+
+static void on_touched(GuestTouch *t, int r, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        w->touch = guest_touch_free(w->touch);
+        if (r < 0)
+                fail(w, r, "writing a file: %s", strerror(-r));
+        else
+                exec_next(w);
+}
+
+static int run_exec(TemplateWarm *w) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        char *const *argv = exec_programs[w->n_run % ELEMENTSOF(exec_programs)];
+        int r;
+
+        if (w->n_run == EXEC_ROUNDS * ELEMENTSOF(exec_programs))
+                return 1;
+        if (argv)
+                r = guest_command_start(w->builder, &(ExecSpec) { .argv = (char **) argv }, &exec_callbacks, w, &w->command, &e);
+        else
+                r = guest_touch_start(w->builder, TOUCHED_FILE, on_touched, w, &w->touch, &e);
+        if (r < 0)
+                fail_error(w, "running a program", &e);
+        return 0;
+}
+
+/* Freeze and save. */
+
+static void on_frozen(Sandbox *s, const sd_bus_error *error, const uint8_t *body, size_t size, bool more, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        if (more || w->step != WARM_FREEZE)
+                return;
+        if (error)
+                fail_error(w, "the guest could not be frozen", error);
+        else
+                warm_next(w);
+}
+
+static int start_freeze(TemplateWarm *w) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(64);
+
+        if (sandbox_agent_request(w->builder, AGENT_FREEZE, &body, on_frozen, w, &e) < 0)
+                fail_error(w, "the guest could not be frozen", &e);
+        return 0;
+}
+
+static void on_saved(Sandbox *s, const sd_bus_error *error, Snapshot *snapshot, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        if (w->step != WARM_SAVE)
+                return;
+        if (error)
+                fail_error(w, "the guest could not be saved", error);
+        else {
+                w->callbacks->progress(step_types[WARM_END].words, step_types[WARM_END].percent, w->userdata);
+                warm_end(w, 0, NULL);
+        }
+}
+
+static int start_save(TemplateWarm *w) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+
+        if (sandbox_snapshot(w->builder, SNAPSHOT_TEMPLATE, NULL, on_saved, w, &e) < 0)
+                fail_error(w, "the guest could not be saved", &e);
+        return 0;
+}
+
+static const WarmStepType step_types[_WARM_STEP_MAX] = {
+        [WARM_BOOT] = { "booting a guest", 0, NULL },
+        [WARM_SETUP] = { "setting the guest up", 25, run_setup },
+        [WARM_START] = { "starting the program that stays", 60, start_service },
+        [WARM_READY] = { "waiting until it is ready", 65, start_ready },
+        [WARM_EXEC] = { "warming up", 75, run_exec },
+        [WARM_FREEZE] = { "freezing the guest", 80, start_freeze },
+        [WARM_SAVE] = { "saving the guest", 85, start_save },
+        [WARM_END] = { "ending the guest", 98, NULL },
+};
+
+/* Boot and end. */
+
+static void on_booted(Sandbox *s, const sd_bus_error *error, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        if (w->step != WARM_BOOT)
+                return;
+        if (sd_bus_error_is_set(error))
+                fail_error(w, "boot", error);
+        else
+                warm_next(w);
+}
+
+static void explain_end(TemplateWarm *w) {
+        _cleanup_free_ char *tail = sandbox_console_tail(w->builder), *before = TAKE_PTR(w->message);
+
+        if (asprintf(&w->message, "the guest ended (%s, status %u) while it was being warmed%s%s. Its console's last lines:\n%s",
+                     vmm_exit_reason_to_string(w->builder->exit_reason), w->builder->exit_status, before ? ": " : "",
+                     strempty(before), isempty(tail) ? "  (nothing was printed)" : tail) < 0)
+                w->message = NULL;
+}
+
+static void on_gone(Sandbox *s, const sd_bus_error *error, void *userdata) {
+        TemplateWarm *w = userdata;
+        bool by_itself = s->exit_reason != VMM_EXIT_KILLED;
+
+        if (w->step != WARM_END)
+                warm_end(w, -EIO, NULL);
+        /* A boot that failed says it by itself. What it was killed for is known, too. */
+        if (w->result < 0 && by_itself && s->priv->was_running && w->result != -ECANCELED)
+                explain_end(w);
+        w->builder = NULL;
+        /* Once nobody holds the template any more. */
+        (void) sd_event_source_set_enabled(w->done, SD_EVENT_ONESHOT);
+}
+
+static int on_done(sd_event_source *source, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        w->callbacks->done(w->result, w->message, w->userdata);
+        return 0;
+}
+
+void template_warm_cancel(TemplateWarm *w) {
+        warm_end(w, -ECANCELED, NULL);
+}
+
+TemplateWarm *template_warm_free(TemplateWarm *w) {
+        if (!w)
+                return NULL;
+        w->step = WARM_END;
+        w->command = guest_command_free(w->command);
+        w->service = guest_command_free(w->service);
+        w->touch = guest_touch_free(w->touch);
+        if (w->builder) {
+                sandbox_end(w->builder, VMM_EXIT_KILLED);
+                sandbox_free(w->builder);
+        }
+        sd_event_source_disable_unref(w->ready_deadline);
+        sd_event_source_disable_unref(w->ready_timer);
+        sd_event_source_disable_unref(w->done);
+        free(w->message);
+        free(w);
+        return NULL;
+}
+
+int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, const TemplateWarmCallbacks *callbacks,
+                        void *userdata, TemplateWarm **ret, sd_bus_error *error) {
+        const SandboxSpec sandbox = {
+                .template = t,
+                .owner_uid = t->owner_uid,
+                .timeout_usec = UINT64_MAX,
+                .builder = true,
+        };
+        TemplateWarm *w = new0(TemplateWarm, 1);
+        if (!w)
+                return sd_bus_error_set_errno(error, ENOMEM);
+
+        *w = (TemplateWarm) {
+                .manager = m,
+                .template = t,
+                .spec = spec,
+                .callbacks = callbacks,
+                .userdata = userdata,
+        };
+        int r = sd_event_add_defer(m->event, &w->done, on_done, w);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(w->done, SD_EVENT_OFF);
+        if (r < 0)
+                (void) sd_bus_error_set_errno(error, r);
+        else
+                r = sandbox_create(m, &sandbox, on_booted, w, &w->builder, error);
+        if (r >= 0)
+                r = sandbox_wait_end(w->builder, on_gone, w, error);
+        if (r < 0) {
+                template_warm_free(w);
+                return r;
+        }
+        *ret = w;
+        return 0;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* A template's first guest: booted from files that have no name yet, set up, warmed, and saved as the
+ * snapshot that the template's sandboxes start from.
+ *
+ *      boot       a sandbox like any other, but a builder: see struct Sandbox
+ *      setup      commands, one after the other
+ *      start      a program that stays, in the saved state too
+ *      ready      a command, again and again until it succeeds
+ *      exec       programs that do nothing, a file that is nothing: what the first exec in a sandbox would have to fetch is there
+ *      freeze     the agent writes everything to disk and gives back what is not needed
+ *      save       SNAPSHOT_TEMPLATE, durable
+ *      end        the builder is killed
+ *
+ * The owner frees it in or after done(), which comes once the builder is gone. Freeing it earlier ends
+ * the builder silently. When it fails a snapshot may be there all the same; that goes with the template. */
+
+#include "daemon/manager.h"
+#include "daemon/template-params.h"
+
+typedef struct TemplateWarm TemplateWarm;
+
+typedef struct TemplateWarmCallbacks {
+        void (*progress)(const char *step, unsigned percent, void *userdata);
+        /* What the commands print; not terminated. */
+        void (*log)(const char *text, size_t size, void *userdata);
+        /* Once, from the loop. r = 0, or a negative errno (-ECANCELED after a cancel) and why, for people. */
+        void (*done)(int r, const char *message, void *userdata);
+} TemplateWarmCallbacks;
+
+/* t and spec are borrowed for as long as it lives. */
+int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, const TemplateWarmCallbacks *callbacks,
+                        void *userdata, TemplateWarm **ret, sd_bus_error *error);
+void template_warm_cancel(TemplateWarm *w);
+TemplateWarm *template_warm_free(TemplateWarm *w);

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates whose guest was set up, started and saved: with a real root file system and its shell.
+
+One build has everything in it that can be right, for each takes a boot; those that fail share nothing.
+"""
+
+import signal
+import subprocess
+
+import pytest
+
+import cubetest
+from conftest import PLACE
+from cubetest import ctl, ctl_ok, wait_for
+
+SERVER = "import http.server; http.server.HTTPServer(('127.0.0.1', 8000), http.server.SimpleHTTPRequestHandler).serve_forever()"
+ASK = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8000/mark').read().decode())"
+
+
+def arguments(name, *options):
+    return ["template", "build", name, "--rootfs", f"{PLACE}/python.squashfs", *options]
+
+
+@pytest.fixture(scope="module")
+def warm():
+    """Its log. A server in the directory of user, which gets a file in time and says so."""
+    log = cubetest.run("cubectl", *arguments(
+        "warm", "--user", "user", "--cwd", "/home/user", "--env", "COLOUR=blue",
+        "--setup", "echo $COLOUR $(id -un) $PWD",
+        "--setup", "echo it-is-me >mark; (sleep 1; echo late) & echo early",
+        "--start", f'exec python3 -c "{SERVER}"',
+        "--ready", f'python3 -c "{ASK}"'), check=True, timeout=900).stderr.decode()
+    yield log
+    ctl("template", "rm", "warm")
+
+
+def test_setup_has_user_directory_and_environment(warm):
+    assert "blue user /home/user\n" in warm
+
+
+def test_what_a_command_leaves_behind_still_prints(warm):
+    assert "early\n" in warm and "late\n" in warm
+
+
+def test_a_sandbox_goes_on_where_the_build_was(warm):
+    assert ctl_ok("template", "show", "warm", "--value", "-p", "Start").strip() == "restored"
+    with cubetest.created("--template", "warm") as sandbox_id:
+        assert cubetest.prop(sandbox_id, "Start") == "restored"
+        assert ctl_ok("exec", sandbox_id, "--", "python3", "-c", ASK).strip() == "it-is-me"
+        assert ctl_ok("exec", sandbox_id, "--", "hostname").strip() == sandbox_id
+        assert ctl("exec", sandbox_id, "--", "test", "-e", "/.cube-warm").returncode == 1
+
+
+@pytest.mark.parametrize("options, what", [
+    (("--setup", "echo so far; echo no >&2; exit 3"), "setup command 1 of 1 ended with exit status 3"),
+    (("--setup", "kill -KILL $$"), "setup command 1 of 1 ended by signal 9"),
+    (("--setup", "true", "--user", "nobody-of-that-name"), "nobody-of-that-name"),
+    (("--start", "sleep 1; exit 4", "--ready", "false"), "the program of --start ended with exit status 4"),
+    (("--start", "sleep 600", "--ready", "false", "--ready-timeout", "5s"), "it was not ready within 5s"),
+    (("--setup", "echo c >/proc/sysrq-trigger"), "the guest ended"),
+], ids=["exit", "signal", "user", "start", "ready", "panic"])
+def test_a_failure_is_named_and_leaves_nothing(options, what):
+    before = cubetest.leftovers()
+    result = ctl(*arguments("broken", *options), timeout=900)
+    assert result.returncode == 1
+    assert what in result.stderr.decode()
+    assert ctl("template", "show", "broken").returncode == 1
+    cubetest.nothing_left_since(before, but=["fds"])
+
+
+def test_a_cancel_in_the_guest_leaves_nothing():
+    before = cubetest.leftovers()
+    with subprocess.Popen(["cubectl", *arguments("broken", "--setup", "sleep 6000")], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        text = b""
+        while b"[setup command 1 of 1]" not in text:
+            line = process.stderr.readline()
+            assert line, text
+            text += line
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+        assert process.returncode == 1
+    wait_for("its name to be free", lambda: ctl("template", "show", "broken").returncode == 1)
+    cubetest.nothing_left_since(before, but=["fds"])
