@@ -233,27 +233,46 @@ void virtqueue_unpop(VirtQueue *q, const VirtChain *c) {
         q->avail_next--;
 }
 
-void virtqueue_push(VirtQueue *q, const VirtChain *c, uint64_t written) {
+/* The element lies behind those that were published and the n before it. */
+static int put_used(VirtQueue *q, const VirtUsed *used, uint16_t n) {
+        uint32_t element[2] = { used->head, used->written };
+        uint64_t slot = (uint16_t) (q->used_next + n) % q->config.size;
+
+        if (guest_mem_write(q->mem, q->config.used_gpa + USED_RING + slot * USED_ELEMENT_SIZE,
+                            element, sizeof(element)) < 0)
+                return fail(q, "used ring is outside of memory");
+        return 0;
+}
+
+void virtqueue_push_all(VirtQueue *q, const VirtUsed *used, size_t n) {
+        uint16_t done = 0;
+
         assert(q);
+        assert(used);
+
+        if (!q->started || q->fault)
+                return;
+
+        for (size_t i = 0; i < n; i++) {
+                if (!in_flight(q, used[i].head))
+                        continue;
+                in_flight_set(q, used[i].head, false);
+                if (put_used(q, &used[i], done) < 0)
+                        return;
+                done++;
+        }
+
+        /* P3: data and elements first, then the index that publishes them. */
+        full_barrier();
+        q->used_next += done;
+        (void) guest_mem_store_u16(q->mem, q->config.used_gpa + USED_IDX, q->used_next);
+}
+
+void virtqueue_push(VirtQueue *q, const VirtChain *c, uint64_t written) {
         assert(c);
         assert(written <= c->writable_bytes);
 
-        if (!q->started || q->fault || !in_flight(q, c->head))
-                return;
-        in_flight_set(q, c->head, false);
-
-        uint32_t element[2] = { c->head, (uint32_t) written };
-        uint64_t slot = q->used_next % q->config.size;
-        if (guest_mem_write(q->mem, q->config.used_gpa + USED_RING + slot * USED_ELEMENT_SIZE,
-                            element, sizeof(element)) < 0) {
-                (void) fail(q, "used ring is outside of memory");
-                return;
-        }
-
-        /* P3: data and element first, then the index that publishes them. */
-        full_barrier();
-        q->used_next++;
-        (void) guest_mem_store_u16(q->mem, q->config.used_gpa + USED_IDX, q->used_next);
+        virtqueue_push_all(q, &(VirtUsed) { .head = c->head, .written = (uint32_t) written }, 1);
 }
 
 bool virtqueue_should_signal(VirtQueue *q) {

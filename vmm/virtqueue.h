@@ -53,6 +53,14 @@ void virtqueue_unpop(VirtQueue *q, const VirtChain *c);
 /* Hands a chain back with the count of bytes written to it (P8: never more than it had room for). */
 void virtqueue_push(VirtQueue *q, const VirtChain *c, uint64_t written);
 
+typedef struct VirtUsed {
+        uint16_t head;            /* of a chain that was popped */
+        uint32_t written;         /* never more than it had room for */
+} VirtUsed;
+
+/* Hands several chains back in one step: a driver sees all of them or none. */
+void virtqueue_push_all(VirtQueue *q, const VirtUsed *used, size_t n);
+
 /* Whether the driver wants an interrupt for what was pushed since the last call. */
 bool virtqueue_should_signal(VirtQueue *q);
 /* Asks the driver to kick for the next chain. True when one is there already: pop again. */

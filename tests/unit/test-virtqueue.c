@@ -184,6 +184,29 @@ TEST(push_of_what_is_not_out_is_ignored) {
         assert_true(!ring_take_used(&ring, &mem, &head, &len));
 }
 
+TEST(several_are_pushed_in_one_step) {
+        uint32_t head, len;
+        VirtUsed used[3];
+        uint16_t idx;
+        VirtChain c;
+
+        start_plain(4);
+        for (uint16_t i = 0; i < 3; i++) {
+                ring_desc(&ring, &mem, i, DATA_GPA, 64, VRING_DESC_F_WRITE, 0);
+                ring_offer(&ring, &mem, i);
+                assert_eq(virtqueue_pop(&queue, &c), 1);
+                used[i] = (VirtUsed) { .head = i, .written = 10U + i };
+        }
+        /* One that is not out does not count. */
+        used[1].head = 3;
+        virtqueue_push_all(&queue, used, 3);
+        assert_ok(guest_mem_load_u16(&mem, ring.used_gpa + 2, &idx));
+        assert_eq(idx, 2);
+        assert_true(ring_take_used(&ring, &mem, &head, &len) && head == 0 && len == 10);
+        assert_true(ring_take_used(&ring, &mem, &head, &len) && head == 2 && len == 12);
+        assert_true(!ring_take_used(&ring, &mem, &head, &len));
+}
+
 TEST(bad_head) {
         start_plain(8);
         ring_offer(&ring, &mem, 8);
