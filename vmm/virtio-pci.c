@@ -397,7 +397,10 @@ void virtio_pci_change_config(VirtioPci *v, size_t offset, const void *data, siz
         memcpy(v->config + offset, data, size);
         /* 4.1.4.3.1: so that a driver that has read one half before and one behind notices. */
         v->regs.config_generation++;
-        if (tell && virtio_regs_running(&v->regs))
+        /* A guest that is being saved is told when it goes on, and so is its copy. */
+        if (tell && v->paused)
+                v->config_changed = true;
+        else if (tell && virtio_regs_running(&v->regs))
                 signal_config(v);
         pthread_mutex_unlock(&v->pci.lock);
 }

@@ -93,7 +93,8 @@ struct VirtioPci {
         bool live;                /* between start and stop */
         bool failed;              /* NEEDS_RESET: stays quiet until the reset */
         bool paused;              /* between pause and resume: touches neither rings nor memory */
-        bool config_changed;      /* by a snapshot of another configuration; the driver is told at resume */
+        bool config_changed;      /* by a snapshot of another configuration, or while paused; the driver is told at
+                                     resume */
         _Atomic uint64_t n_chains, n_resets, n_faults;
         _Atomic uint64_t error_usec;      /* when the last error was reported */
         _Atomic uint64_t errors_hidden;
