@@ -46,6 +46,8 @@
 /* Guest ports up to this one take a privilege in the guest: nobody else can pose as the agent. */
 #define AGENT_CONTROL_GUEST_PORT_MAX 1023U
 #define AGENT_GUEST_CID 3U
+/* Of the network card, the same in every guest. */
+#define AGENT_GUEST_MAC { 0x02, 0xcb, 0xff, 0x00, 0x00, 0x02 }
 
 /* Most bytes of a frame's body: a request with argv and environment, or a part of a listing. */
 #define AGENT_FRAME_MAX (256U * 1024U)

@@ -39,7 +39,8 @@ typedef struct VmmMessage {
 typedef enum VmmOp {
         /* Requests. State needed in brackets, state after -> */
         VMM_OP_HELLO = 1,      /* [any] -> STATE, FRAME: AGENT_READY if the agent is connected, FD CONSOLE, FD
-                                  DISK_OVERLAY of the writable disk, ID of the uppermost memory layer if there is one */
+                                  DISK_OVERLAY of the writable disk, FD TAP, ID of the uppermost memory layer, those
+                                  that there are */
         VMM_OP_BUILD,          /* [new] configuration and fds -> [built]: everything but running */
         VMM_OP_CLAIM,          /* [built] HOSTNAME etc. as FRAME (an AGENT_CLAIM frame) -> [running]. Behind a
                                   LOAD the guest goes on, and this frame is the first that its agent gets */
@@ -122,6 +123,9 @@ typedef enum VmmFdRole {
         VMM_FD_DISK_BASE,      /* of the disk record with the same index; read-only */
         VMM_FD_DISK_OVERLAY,   /* read-write; absent for a read-only disk */
         VMM_FD_STREAM,         /* connected stream socket */
+        VMM_FD_TAP,            /* in BUILD and LOAD: what the network card is plugged into, a tap with
+                                  IFF_NO_PI and IFF_VNET_HDR; the VMM sets the rest. Without it the card is
+                                  there as well, its link is down */
         VMM_FD_STATE = 16,     /* state file of a snapshot, a regular file */
         VMM_FD_LAYER,          /* memory file of a snapshot, read-only */
         VMM_FD_PAGEMAP,        /* /proc/<pid>/pagemap of this VMM, which can't open it itself */

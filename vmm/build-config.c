@@ -354,6 +354,10 @@ static int *slot_for_role(Parse *p, uint32_t role, unsigned n) {
                 single = &c->console_fd;
                 break;
 
+        case VMM_FD_TAP:
+                single = &c->tap_fd;
+                break;
+
         default:
                 return NULL;
         }
@@ -457,6 +461,7 @@ void build_config_done(BuildConfig *c) {
         safe_close(c->exit_fd);
         safe_close(c->initrd_fd);
         safe_close(c->console_fd);
+        safe_close(c->tap_fd);
         for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++)
                 disk_config_done(&c->disks[i]);
         free(c->cmdline);

@@ -45,6 +45,7 @@ typedef struct BuildConfig {
         int kernel_fd;          /* BUILD only: -EBADF otherwise */
         int initrd_fd;          /* -EBADF without initrd_bytes */
         int console_fd;         /* -EBADF: no console */
+        int tap_fd;             /* -EBADF: the link is down */
 } BuildConfig;
 
 #define BUILD_CONFIG_INIT                                                                       \
@@ -58,6 +59,7 @@ typedef struct BuildConfig {
                 .exit_fd = -EBADF,                                                              \
                 .initrd_fd = -EBADF,                                                            \
                 .console_fd = -EBADF,                                                           \
+                .tap_fd = -EBADF,                                                               \
         })
 
 /* op: BUILD or LOAD. Takes out of fds, in which it puts -EBADF, those it keeps: none on error.

@@ -138,6 +138,7 @@ static int op_hello(Control *c, Request *q) {
                 tlv_put(&q->reply, VMM_TAG_FRAME, frame, size);
         (void) put_fd(q, VMM_FD_CONSOLE, machine_console_fd(c->machine));
         (void) put_fd(q, VMM_FD_DISK_OVERLAY, machine_overlay_fd(c->machine));
+        (void) put_fd(q, VMM_FD_TAP, machine_tap_fd(c->machine));
         if (machine_layer_id(c->machine))
                 tlv_put(&q->reply, VMM_TAG_ID, machine_layer_id(c->machine), SNAPSHOT_ID_BYTES);
         return 0;

@@ -8,6 +8,7 @@
 #include "vmm/virtio-balloon.h"
 #include "vmm/virtio-blk.h"
 #include "vmm/virtio-mem.h"
+#include "vmm/virtio-net.h"
 #include "vmm/virtio-rng.h"
 #include "vmm/virtio-vsock.h"
 
@@ -18,7 +19,8 @@ typedef enum Slot {
         SLOT_VDB,
         SLOT_RNG,
         SLOT_PVPANIC,
-        SLOT_BALLOON = 7,
+        SLOT_NET,
+        SLOT_BALLOON,
         SLOT_MEM,
         _SLOT_MAX,
 } Slot;
@@ -34,6 +36,7 @@ struct Devices {
         VirtioRng *rng;
         VirtioBalloon *balloon;
         VirtioMem *mem; /* NULL: no region for it */
+        VirtioNet *net;
         VirtioBlk *disks[2];
 
         /* The thread that serves the disks. */

@@ -20,6 +20,9 @@ static VirtioPci *slot_virtio(const Devices *d, unsigned slot) {
         case SLOT_RNG:
                 return virtio_rng_pci(d->rng);
 
+        case SLOT_NET:
+                return virtio_net_pci(d->net);
+
         case SLOT_BALLOON:
                 return virtio_balloon_pci(d->balloon);
 
@@ -93,7 +96,8 @@ static int prepare_vsock(Devices *d, const SnapshotFile *f, DevicesLoad *l, Erro
         return virtio_vsock_parse(d->vsock, l->virtio[SLOT_VSOCK].state.live, &reader, &l->vsock, e);
 }
 
-/* Both were at rest: they finish in one go what they take, and the balloon's statistics were handed back. */
+/* They were at rest: they finish in one go what they take, and what the balloon and the network card hold was handed
+ * back. */
 static int check_idle(const VirtioLoad *l, const char *name, ErrorText *e) {
         for (unsigned i = 0; i < l->state.n_queues; i++)
                 for (unsigned k = 0; k < ELEMENTSOF(l->state.queues[i].in_flight); k++)
@@ -116,6 +120,10 @@ static int prepare_memory(Devices *d, const SnapshotFile *f, DevicesLoad *l, Err
         return r < 0 ? r : virtio_mem_parse(d->mem, &l->virtio[SLOT_MEM].state, &reader, &l->mem, e);
 }
 
+static int prepare_net(const DevicesLoad *l, ErrorText *e) {
+        return check_idle(&l->virtio[SLOT_NET], "net", e);
+}
+
 static int prepare_disk(Devices *d, OverlayFds *fds, DevicesLoad *l, ErrorText *e) {
         Overlay *overlay = devices_overlay(d);
 
@@ -135,6 +143,8 @@ static int prepare(Devices *d, const SnapshotFile *f, OverlayFds *disk, DevicesL
                 r = prepare_vsock(d, f, l, e);
         if (r >= 0)
                 r = prepare_memory(d, f, l, e);
+        if (r >= 0)
+                r = prepare_net(l, e);
         return r < 0 ? r : prepare_disk(d, disk, l, e);
 }
 
@@ -177,6 +187,8 @@ void devices_apply(Devices *d, DevicesLoad *l) {
 
         virtio_vsock_pause(d->vsock);
         virtio_pci_pause(virtio_rng_pci(d->rng));
+        virtio_pci_pause(virtio_net_pci(d->net));
+        virtio_net_forget(d->net);
         virtio_pci_pause(virtio_balloon_pci(d->balloon));
         virtio_balloon_apply(d->balloon, &l->virtio[SLOT_BALLOON].state);
         if (d->mem) {

@@ -6,6 +6,7 @@
 #include "vmm/devices-private.h"
 #include "vmm/memmap.h"
 #include "vmm/seccomp.h"
+#include "vmm/tap.h"
 
 #define ECAM_FUNCTION_BYTES 4096U
 #define BAR_STRIDE MIB(1) /* each slot's BAR has a place of its own */
@@ -292,6 +293,19 @@ static int make_loop_devices(Devices *d, Loop *loop, uint32_t guest_cid) {
         return 0;
 }
 
+static int make_net(Devices *d, Loop *loop, int fd, ErrorText *e) {
+        _cleanup_close_ int tap_fd = fd;
+
+        int r = tap_fd >= 0 ? tap_prepare(tap_fd, e) : 0;
+        if (r < 0)
+                return r;
+        r = virtio_net_new(d->vm, loop, bar_gpa(SLOT_NET), TAKE_FD(tap_fd), on_device_error, d, &d->net);
+        if (r < 0)
+                return error_set_errno(e, r, "net");
+        d->slots[SLOT_NET] = &virtio_net_pci(d->net)->pci;
+        return 0;
+}
+
 static int make_memory_devices(Devices *d, Loop *loop) {
         int r = virtio_balloon_new(d->vm, loop, bar_gpa(SLOT_BALLOON), on_device_error, d, &d->balloon);
         if (r < 0)
@@ -312,6 +326,8 @@ static int make_all(Devices *d, Loop *loop, DevicesConfig *config, ErrorText *e)
         make_pvpanic(d);
 
         int r = make_disks(d, config, e);
+        if (r >= 0)
+                r = make_net(d, loop, TAKE_FD(config->tap_fd), e);
         if (r < 0)
                 return r;
         r = make_loop_devices(d, loop, config->guest_cid);
@@ -320,6 +336,13 @@ static int make_all(Devices *d, Loop *loop, DevicesConfig *config, ErrorText *e)
         if (r >= 0)
                 r = make_disk_loop(d);
         return r < 0 ? error_set_errno(e, r, "making the devices") : 0;
+}
+
+static void devices_config_done(DevicesConfig *config) {
+        for (unsigned i = 0; i < ELEMENTSOF(config->disks); i++)
+                if (config->disks[i].present)
+                        disk_config_done(&config->disks[i]);
+        config->tap_fd = safe_close(config->tap_fd);
 }
 
 int devices_new(Vm *vm, Loop *loop, DevicesConfig *config, const DeviceEvents *events, Devices **ret, ErrorText *e) {
@@ -331,9 +354,7 @@ int devices_new(Vm *vm, Loop *loop, DevicesConfig *config, const DeviceEvents *e
 
         Devices *d = new0(Devices, 1);
         if (!d) {
-                for (unsigned i = 0; i < ELEMENTSOF(config->disks); i++)
-                        if (config->disks[i].present)
-                                disk_config_done(&config->disks[i]);
+                devices_config_done(config);
                 return error_set(e, -ENOMEM, "out of memory");
         }
 
@@ -344,10 +365,8 @@ int devices_new(Vm *vm, Loop *loop, DevicesConfig *config, const DeviceEvents *e
         (void) pthread_cond_init(&d->park_changed, NULL);
 
         int r = make_all(d, loop, config, e);
-        /* Of disks that were not made. */
-        for (unsigned i = 0; i < ELEMENTSOF(config->disks); i++)
-                if (config->disks[i].present)
-                        disk_config_done(&config->disks[i]);
+        /* Of what was not made. */
+        devices_config_done(config);
         if (r < 0) {
                 devices_free(d);
                 return r;
@@ -363,6 +382,8 @@ int devices_start(Devices *d) {
         int r = virtio_pci_add_ioeventfds(virtio_vsock_pci(d->vsock));
         if (r >= 0)
                 r = virtio_pci_add_ioeventfds(virtio_rng_pci(d->rng));
+        if (r >= 0)
+                r = virtio_pci_add_ioeventfds(virtio_net_pci(d->net));
         if (r >= 0)
                 r = virtio_pci_add_ioeventfds(virtio_balloon_pci(d->balloon));
         if (r >= 0 && d->mem)
@@ -392,6 +413,7 @@ Devices *devices_free(Devices *d) {
 
         virtio_mem_free(d->mem);
         virtio_balloon_free(d->balloon);
+        virtio_net_free(d->net);
         virtio_rng_free(d->rng);
         virtio_vsock_free(d->vsock);
         pvpanic_done(&d->pvpanic);
@@ -411,6 +433,7 @@ int devices_pause(Devices *d) {
         virtio_vsock_pause(d->vsock);
         virtio_pci_drain(virtio_rng_pci(d->rng));
         virtio_pci_pause(virtio_rng_pci(d->rng));
+        virtio_net_pause(d->net);
         virtio_pci_drain(virtio_balloon_pci(d->balloon));
         virtio_balloon_settle(d->balloon);
         virtio_pci_pause(virtio_balloon_pci(d->balloon));
@@ -426,6 +449,7 @@ void devices_resume(Devices *d) {
 
         virtio_vsock_resume(d->vsock);
         virtio_pci_resume(virtio_rng_pci(d->rng));
+        virtio_net_resume(d->net);
         virtio_pci_resume(virtio_balloon_pci(d->balloon));
         if (d->mem)
                 virtio_pci_resume(virtio_mem_pci(d->mem));
@@ -464,6 +488,12 @@ int devices_stream_open(Devices *d, int fd, const uint8_t *frame, size_t size, S
         return virtio_vsock_stream_open(d->vsock, fd, frame, size, answer, userdata);
 }
 
+int devices_tap_fd(const Devices *d) {
+        assert(d);
+
+        return virtio_net_tap_fd(d->net);
+}
+
 int devices_request_plugged(Devices *d, uint64_t bytes) {
         assert(d);
 
@@ -482,6 +512,7 @@ void devices_counters(Devices *d, CounterFn fn, void *userdata) {
 
         virtio_vsock_counters(d->vsock, fn, userdata);
         virtio_rng_counters(d->rng, fn, userdata);
+        virtio_net_counters(d->net, fn, userdata);
         virtio_balloon_counters(d->balloon, fn, userdata);
         if (d->mem)
                 virtio_mem_counters(d->mem, fn, userdata);

@@ -4,7 +4,7 @@
 /* What the machine sees of the PCI devices: build them, hand them accesses, feed the vsock.
  *
  * Fixed topology on bus 0: 0 host bridge, 1 virtio-vsock, 2 virtio-blk vda, 3 virtio-blk vdb,
- * 4 virtio-rng, 5 pvpanic, 7 virtio-balloon, 8 virtio-mem; later 6 net. Interrupt Pin is 0 everywhere, BARs are
+ * 4 virtio-rng, 5 pvpanic, 6 virtio-net, 7 virtio-balloon, 8 virtio-mem. Interrupt Pin is 0 everywhere, BARs are
  * assigned by us and never move. */
 
 #include "base/frame.h"
@@ -43,6 +43,7 @@ void disk_config_done(DiskConfig *c);
 typedef struct DevicesConfig {
         DiskConfig disks[2];    /* one of them at most can be written */
         uint32_t guest_cid;
+        int tap_fd;             /* owned by the devices from here on; -EBADF: the network card's link is down */
 } DevicesConfig;
 
 /* Makes all devices and their threads' resources; nothing is handled before devices_start(). Takes the descriptors
@@ -94,6 +95,9 @@ typedef void (*StreamAnswer)(void *userdata, int error, const uint8_t *frame, si
  * unix stream socket; made non-blocking). -EMFILE when the connection table is full, -ENOTCONN
  * before the guest's driver is up: then answer isn't called. */
 int devices_stream_open(Devices *d, int fd, const uint8_t *frame, size_t size, StreamAnswer answer, void *userdata);
+
+/* What the network card is plugged into; -EBADF: nothing. Borrowed. */
+int devices_tap_fd(const Devices *d);
 
 /* What the guest's driver shall make the plugged memory, and the balloon. -ENODEV: there is none. See
  * virtio_mem_request() and virtio_balloon_request(). */

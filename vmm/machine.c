@@ -242,7 +242,7 @@ int machine_add_devices(Machine *m, ErrorText *e) {
                 .on_control_lost = on_control_lost,
                 .userdata = m,
         };
-        DevicesConfig config = { .guest_cid = AGENT_GUEST_CID };
+        DevicesConfig config = { .guest_cid = AGENT_GUEST_CID, .tap_fd = TAKE_FD(m->config.tap_fd) };
 
         static_assert(ELEMENTSOF(config.disks) == CONFIG_DISKS_MAX, "as many as there are slots");
         for (unsigned i = 0; i < CONFIG_DISKS_MAX; i++) {
@@ -494,6 +494,11 @@ int machine_overlay_fd(const Machine *m) {
 
         Overlay *overlay = m->devices ? devices_overlay(m->devices) : NULL;
         return overlay ? overlay_top_fd(overlay) : -EBADF;
+}
+
+int machine_tap_fd(const Machine *m) {
+        assert(m);
+        return m->devices ? devices_tap_fd(m->devices) : -EBADF;
 }
 
 const uint8_t *machine_layer_id(const Machine *m) {

@@ -87,6 +87,8 @@ bool machine_agent_ready(const Machine *m, const uint8_t **ret_frame, size_t *re
 int machine_console_fd(const Machine *m);
 /* What the disk that can be written writes to. The same. */
 int machine_overlay_fd(const Machine *m);
+/* What the network card is plugged into. The same. */
+int machine_tap_fd(const Machine *m);
 /* Snapshot of the uppermost memory file; NULL: none. Borrowed. */
 const uint8_t *machine_layer_id(const Machine *m);
 int machine_counters(Machine *m, CounterFn fn, void *userdata, ErrorText *e);

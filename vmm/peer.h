@@ -14,7 +14,7 @@
 
 #define PEER_QUEUE_HIGH KIB(256)
 #define PEER_QUEUE_MAX MIB(2)
-#define PEER_FDS_MAX 2U
+#define PEER_FDS_MAX 3U
 
 typedef struct Peer Peer;
 

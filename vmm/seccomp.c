@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/if_tun.h>
 #include <linux/kvm.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -138,6 +139,11 @@ static const Rule rules[] = {
         FCNTL(F_GETFD, MAIN),
         FCNTL(F_SETFD, MAIN),
         FCNTL(F_DUPFD_CLOEXEC, MAIN), /* for a peer that is slow to take them */
+
+        /* The tap: what it is, and what the guest's driver can take. */
+        CALL_IF(ioctl, C, ARG_IS(1, TUNGETIFF)),
+        CALL_IF(ioctl, C, ARG_IS(1, TUNSETVNETHDRSZ)),
+        CALL_IF(ioctl, MAIN, ARG_IS(1, TUNSETOFFLOAD)),
 
         /* Disks. */
         CALL(fstat, IO),

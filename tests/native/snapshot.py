@@ -234,11 +234,13 @@ def resume(peer, layer=None, claim=None, layers=(), overlay=None, disk_layers=()
         peer.request(v.Op.RESUME, roles(files) + (v.claim_record(claim) if claim else b''), fds)
 
 
-def load(vmm, peer, snapshot, base=None, overlay=None, cpus=None, extra=b''):
+def load(vmm, peer, snapshot, base=None, overlay=None, cpus=None, extra=b'', tap=None):
     """LOAD; with base: vda read-only and vdb writable over it, as test_devices.with_disks() has them."""
     files = [(v.Role.KVM, '/dev/kvm', os.O_RDWR), (v.Role.EXIT, vmm.exit_path, os.O_WRONLY | os.O_CREAT),
              (v.Role.CONSOLE, vmm.console, 0), (v.Role.STATE, snapshot.state, os.O_RDONLY)]
     files += [(v.Role.LAYER, layer, os.O_RDONLY) for layer in snapshot.layers]
+    if tap is not None:
+        files.append((v.Role.TAP, tap, 0))
     records = b''
     if base:
         files += [(v.Role.DISK_BASE, base, os.O_RDONLY)] * 2 + disk_files(snapshot.disk_layers, overlay)

@@ -99,6 +99,7 @@ class Role(enum.IntEnum):
     DISK_BASE = 5
     DISK_OVERLAY = 6
     STREAM = 7
+    TAP = 8
     STATE = 16
     LAYER = 17
     PAGEMAP = 18
@@ -360,13 +361,16 @@ class Vmm:
     def connect(self, **kwargs):
         return Peer(self.path, **kwargs)
 
-    def build(self, peer, kernel, cmdline='', memory=64 << 20, cpus=1, extra=b'', with_console=True):
+    def build(self, peer, kernel, cmdline='', memory=64 << 20, cpus=1, extra=b'', with_console=True, tap=None):
         fds = [os.open('/dev/kvm', os.O_RDWR), os.open(kernel.path, os.O_RDONLY),
                os.open(self.exit_path, os.O_WRONLY | os.O_CREAT, 0o600)]
         roles = [Role.KVM, Role.KERNEL, Role.EXIT]
         if with_console:
             fds.append(os.dup(self.console))
             roles.append(Role.CONSOLE)
+        if tap is not None:
+            fds.append(os.dup(tap))
+            roles.append(Role.TAP)
         records = (b''.join(u32(Tag.FD, r) for r in roles) + u64(Tag.MEM_BYTES, memory) +
                    u32(Tag.CPUS, cpus) + tlv(Tag.CMDLINE, cmdline) + kernel.records() + extra)
         try:

@@ -16,7 +16,7 @@ static struct Disk *open_disk(unsigned i) {
                 return NULL;
         if (!d->tried) {
                 d->tried = true;
-                if (virtio_find(2, i, &d->device) && virtio_begin(&d->device) &&
+                if (virtio_find(2, i, &d->device) && virtio_begin(&d->device, 0) &&
                     virtio_queue(&d->device, 0, &d->queue, false)) {
                         virtio_ready(&d->device);
                         d->ready = true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/agent-proto.h"
 #include "blk.h"
+#include "net.h"
 #include "process.h"
 
 #define PROCESSES_MAX 32U
@@ -19,6 +20,7 @@ typedef enum Program {
         PROGRAM_SLEEP,
         PROGRAM_HANG,
         PROGRAM_COUNTER,
+        PROGRAM_NET_ECHO,
 } Program;
 
 struct Process {
@@ -149,6 +151,29 @@ static void run_count(Process *p) {
         finish(p, counter_bad > 0);
 }
 
+static void run_net_config(Process *p) {
+        static const char digits[] = "0123456789abcdef";
+        uint8_t config[8];
+        char text[16];
+
+        net_read_config(config);
+        for (unsigned i = 0; i < sizeof(config); i++) {
+                text[2 * i] = digits[config[i] >> 4];
+                text[2 * i + 1] = digits[config[i] & 15];
+        }
+        add_text(p, 0, text, sizeof(text));
+        finish(p, 0);
+}
+
+static void run_net_misbehave(Process *p, const Args *a) {
+        char number[24];
+        uint32_t resets;
+
+        net_misbehave((uint32_t) parse_number(a->argv[1]), (uint32_t) parse_number(a->argv[2]), &resets);
+        add_text(p, 0, number, (uint32_t) format_number(number, resets));
+        finish(p, 0);
+}
+
 static bool start_machine_program(const char *name) {
         if (streq(name, "panic"))
                 machine_panic();
@@ -188,6 +213,10 @@ static bool start_short_program(Process *p, const Args *a) {
                 finish(p, 0);
         } else if (streq(name, "count"))
                 run_count(p);
+        else if (streq(name, "net-config") && net_open())
+                run_net_config(p);
+        else if (streq(name, "net-misbehave") && a->argc == 3 && net_open())
+                run_net_misbehave(p, a);
         else if (streq(name, "sector") && a->argc == 3)
                 run_sector(p, a);
         else if (streq(name, "put-sector") && a->argc == 4)
@@ -208,6 +237,8 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_HANG;
         else if (streq(name, "counter"))
                 p->program = PROGRAM_COUNTER;
+        else if (streq(name, "net-echo") && net_open())
+                p->program = PROGRAM_NET_ECHO;
         else if (streq(name, "yes") || streq(name, "bulk")) {
                 p->program = PROGRAM_BULK;
                 p->bulk_left = *name == 'b' && a->argc > 1 ? parse_number(a->argv[1]) : ENDLESS;
@@ -477,6 +508,8 @@ static bool run(Process *p) {
                         moved |= move_ring(p);
                 else if (p->program == PROGRAM_COUNTER)
                         moved |= move_counter();
+                else if (p->program == PROGRAM_NET_ECHO)
+                        moved |= net_echo();
                 check_end(p);
         }
         if (!p->exited)

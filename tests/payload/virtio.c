@@ -95,13 +95,19 @@ static void set_status(const Device *d, uint8_t v) {
         write8(d->common + COMMON_STATUS, v);
 }
 
-bool virtio_begin(const Device *d) {
+uint8_t virtio_status(const Device *d) {
+        return read8(d->common + COMMON_STATUS);
+}
+
+bool virtio_begin(const Device *d, uint32_t features) {
         set_status(d, 0);
         while (read8(d->common + COMMON_STATUS) != 0)
                 pause_cpu();
         set_status(d, 1);
         set_status(d, 3);
-        /* VERSION_1, bit 32, and nothing else. */
+        write32(d->common + COMMON_DRIVER_SELECT, 0);
+        write32(d->common + COMMON_DRIVER_FEATURES, features);
+        /* VERSION_1, bit 32. */
         write32(d->common + COMMON_DRIVER_SELECT, 1);
         write32(d->common + COMMON_DRIVER_FEATURES, 1);
         set_status(d, 11);

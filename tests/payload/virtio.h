@@ -45,10 +45,11 @@ typedef struct Device {
 bool virtio_find(uint16_t type, unsigned nth, Device *ret);
 /* Configuration space of the first function with these ids, 0: none; *ret_bar is its first BAR. */
 uint64_t pci_find(uint16_t vendor, uint16_t device, unsigned nth, uint64_t *ret_bar);
-/* Up to FEATURES_OK. */
-bool virtio_begin(const Device *d);
+/* Up to FEATURES_OK, with these of the first 32 features. */
+bool virtio_begin(const Device *d, uint32_t features);
 bool virtio_queue(const Device *d, uint16_t index, Queue *q, bool interrupts);
 void virtio_ready(const Device *d);
+uint8_t virtio_status(const Device *d);
 
 /* Makes the chain that starts at descriptor head available. Rings no bell. */
 void queue_offer(Queue *q, uint16_t head);

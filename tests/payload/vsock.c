@@ -88,7 +88,7 @@ static void post(uint16_t i) {
 bool vsock_init(void) {
         Device d;
 
-        if (!virtio_find(19, 0, &d) || !virtio_begin(&d))
+        if (!virtio_find(19, 0, &d) || !virtio_begin(&d, 0))
                 return false;
         guest_cid = read32(d.config);
         if (!virtio_queue(&d, QUEUE_RX, &rx, true) || !virtio_queue(&d, QUEUE_TX, &tx, false) ||

@@ -89,7 +89,7 @@ TEST(smallest) {
         assert_eq(config.stop_timeout_usec, CONFIG_STOP_TIMEOUT_USEC);
         assert_streq(config.cmdline, "");
         assert_true(config.kvm_fd >= 0 && config.kernel_fd >= 0 && config.exit_fd >= 0);
-        assert_true(config.initrd_fd < 0 && config.console_fd < 0);
+        assert_true(config.initrd_fd < 0 && config.console_fd < 0 && config.tap_fd < 0);
         build_config_done(&config);
 }
 
@@ -109,6 +109,8 @@ TEST(largest) {
         put_fd(VMM_FD_DISK_BASE);
         put_fd(VMM_FD_DISK_OVERLAY);
         put_fd(VMM_FD_DISK_BASE);
+        put_fd(VMM_FD_TAP);
+        int tap = draft.fds[8];
         int base_b = draft.fds[5], overlay_b = draft.fds[6], base_a = draft.fds[7];
         parsed();
         assert_eq(config.max_cpus, 16);
@@ -121,8 +123,10 @@ TEST(largest) {
         assert_eq(config.disks[0].over.overlay_fd, -EBADF);
         assert_eq(config.disks[1].base_fd, base_b);
         assert_eq(config.disks[1].over.overlay_fd, overlay_b);
+        assert_eq(config.tap_fd, tap);
         build_config_done(&config);
         assert_true(fcntl(overlay_b, F_GETFD) < 0);
+        assert_true(fcntl(tap, F_GETFD) < 0);
 }
 
 TEST(missing_things) {
@@ -162,6 +166,11 @@ TEST(unknown_and_repeated) {
         begin();
         put_fd(VMM_FD_KVM);
         refused(-EINVAL, "role 0");
+
+        begin();
+        put_fd(VMM_FD_TAP);
+        put_fd(VMM_FD_TAP);
+        refused(-EINVAL, "role 8");
 
         begin();
         put_fd(VMM_FD_STREAM);

@@ -23,7 +23,7 @@ static void on_panic(void *userdata, uint8_t event) {
 
 static void make(void) {
         DeviceEvents events = { .on_panic = on_panic };
-        DevicesConfig config = { .guest_cid = 3 };
+        DevicesConfig config = { .guest_cid = 3, .tap_fd = -EBADF };
 
         panics = 0;
         /* Once: it keeps what it made for as long as the program runs. */
@@ -79,7 +79,7 @@ static uint64_t config_gpa(unsigned slot, unsigned offset) {
 }
 
 TEST(topology) {
-        static const uint32_t ids[] = { 0x0d578086, 0x10531af4, 0x10421af4, 0x10421af4, 0x10441af4, 0x00111b36, UINT32_MAX,
+        static const uint32_t ids[] = { 0x0d578086, 0x10531af4, 0x10421af4, 0x10421af4, 0x10441af4, 0x00111b36, 0x10411af4,
                                         0x10451af4, 0x10581af4 };
 
         make();
@@ -87,7 +87,7 @@ TEST(topology) {
                 assert_eq(get(config_gpa(slot, 0), 4), slot < ELEMENTSOF(ids) ? ids[slot] : UINT32_MAX);
                 for (unsigned function = 1; function < 8; function++)
                         assert_eq(get(config_gpa(slot, function * 4096), 4), UINT32_MAX);
-                if (slot < ELEMENTSOF(ids) && ids[slot] != UINT32_MAX)
+                if (slot < ELEMENTSOF(ids))
                         assert_eq(get(config_gpa(slot, PCI_INTERRUPT_PIN), 1), 0);
         }
         done();
@@ -97,8 +97,6 @@ TEST(bars_do_not_overlap) {
         make();
         uint64_t last_end = MEMMAP_PCI_MMIO;
         for (unsigned slot = 1; slot < 9; slot++) {
-                if (slot == 6) /* nothing there */
-                        continue;
                 uint64_t bar = get(config_gpa(slot, PCI_BASE_ADDRESS_0), 4);
                 put(config_gpa(slot, PCI_BASE_ADDRESS_0), 4, UINT32_MAX);
                 uint32_t size = ~(uint32_t) get(config_gpa(slot, PCI_BASE_ADDRESS_0), 4) + 1;
@@ -218,7 +216,7 @@ TEST(memory_requests) {
 
 TEST(without_a_region_there_is_no_memory_device) {
         DeviceEvents events = {};
-        DevicesConfig config = { .guest_cid = 3 };
+        DevicesConfig config = { .guest_cid = 3, .tap_fd = -EBADF };
 
         fake_vm_init(&vm, MIB(4));
         stepper_init(&stepper);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
+#include <linux/if_tun.h>
 #include <linux/kvm.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -98,7 +99,7 @@ TEST(memory_is_never_executable) {
         for_all((Attempt) { SYS_pkey_mprotect, { 0, 0, PROT_EXEC, 0 } }, true);
 }
 
-TEST(kvm_by_profile) {
+TEST(ioctls_by_profile) {
         static const struct {
                 unsigned long request;
                 bool construct, run, vcpu, disk;
@@ -117,6 +118,11 @@ TEST(kvm_by_profile) {
                 { KVM_IOEVENTFD, true, false, false, false },
                 { KVM_CREATE_DEVICE, false, false, false, false },
                 { KVM_SET_NESTED_STATE, false, false, false, false },
+                { TUNSETOFFLOAD, true, true, false, false },
+                { TUNGETIFF, true, false, false, false },
+                { TUNSETVNETHDRSZ, true, false, false, false },
+                { TUNSETIFF, false, false, false, false },
+                { TUNATTACHFILTER, false, false, false, false },
                 { KVM_ASSIGN_SET_MSIX_ENTRY, false, false, false, false },
         };
 
