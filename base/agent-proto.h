@@ -18,7 +18,7 @@
  * times: behind requests that are not answered yet, and in the middle of another claim, which then
  * fails with ECANCELED. Requests that the guest had before it are part of the copy and answered as ever. In
  * this order the agent reseeds the random number generator, sets the time, thaws the file system, sets the host
- * name, brings CPUs online, grows the disk, leaves all streams behind, and runs the hooks in /etc/cube/fork.d
+ * name and the network, brings CPUs online, grows the disk, leaves all streams behind, and runs the hooks in /etc/cube/fork.d
  * (guest/hooks.h), at most 10 s; then it answers. Processes go on meanwhile; nothing new is started
  * before the answer. A claim that failed leaves the guest unclaimed, and can be repeated.
  *
@@ -65,8 +65,10 @@ typedef enum AgentFrameType {
         AGENT_READY = 16,             /* VERSION, KERNEL_RELEASE, CPUS (possible), MEM_BYTES */
 
         /* Control requests */
-        AGENT_CLAIM = 32,             /* HOSTNAME, REALTIME_NSEC, ENTROPY, CPUS, DISK_BYTES: identity, before any
-                                         user code -> MESSAGE, when hooks failed */
+        AGENT_CLAIM = 32,             /* HOSTNAME, REALTIME_NSEC, ENTROPY, CPUS, DISK_BYTES, NETWORK..., MTU,
+                                         NAMESERVER...: identity, before any user code -> MESSAGE, when hooks failed.
+                                         Without NETWORK the network stays as it is. Name servers are for
+                                         images that say nothing about theirs */
         AGENT_EXEC,                   /* ARGV..., ENV..., CWD, USER, PTY + ROWS + COLS, TIMEOUT_USEC -> PID */
         AGENT_SIGNAL,                 /* PID, SIGNAL, GROUP */
         AGENT_RESIZE,                 /* PID, ROWS, COLS */
@@ -138,6 +140,9 @@ typedef enum AgentTag {
         AGENT_TAG_TIMED_OUT,          /* u32 0/1 */
         AGENT_TAG_DISK_BYTES,         /* u64 */
         AGENT_TAG_FREEZE_DISK,        /* u32 0/1 */
+        AGENT_TAG_NETWORK,            /* AgentNetwork; at most one of each family */
+        AGENT_TAG_MTU,                /* u32 */
+        AGENT_TAG_NAMESERVER,         /* str, an IPv4 or IPv6 address; at most AGENT_NAMESERVERS_MAX */
 } AgentTag;
 
 typedef enum AgentStream {
@@ -146,6 +151,18 @@ typedef enum AgentStream {
         AGENT_STREAM_STDERR,          /* guest to host */
         AGENT_STREAM_PTY,             /* both ways */
 } AgentStream;
+
+#define AGENT_NAMESERVERS_MAX 3U /* more are ignored by libc */
+
+/* One family's address in the guest. Addresses are in network order, those of IPv4 in the first four bytes. */
+typedef struct AgentNetwork {
+        uint32_t family;              /* 4 or 6 */
+        uint32_t prefix;              /* bits */
+        uint8_t address[16];
+        uint8_t gateway[16];          /* of the default route, all zeros: none */
+        uint8_t gateway_mac[6];       /* so that nobody needs to ask for it; all zeros: asked for */
+        uint8_t reserved[2];          /* 0 */
+} AgentNetwork;
 
 /* Fixed little-endian parts of records; a name follows directly. */
 typedef struct AgentFile {

@@ -14,6 +14,7 @@
 #include "guest/freeze.h"
 #include "guest/hooks.h"
 #include "guest/loop.h"
+#include "guest/net.h"
 
 typedef struct Process Process;
 typedef struct Stream Stream;
@@ -22,6 +23,7 @@ typedef struct Agent {
         Loop loop;
         Control control;
         bool claimed;
+        NetConfig network;      /* as the last claim that had one set it */
         uint64_t epoch;         /* claims that were answered */
         Reply claim_reply;      /* owed while the hooks run */
         Hooks hooks;

@@ -4,7 +4,35 @@
 #include "guest/claim.h"
 #include "guest/log.h"
 #include "guest/machine.h"
+#include "guest/net.h"
 #include "guest/stream.h"
+
+static int set_nameservers(const StringList *servers) {
+        char text[AGENT_NAMESERVERS_MAX * 64] = "";
+        size_t n = 0;
+
+        for (size_t i = 0; i < servers->n; i++)
+                n += (size_t) snprintf(text + n, sizeof(text) - n, "nameserver %s\n", servers->items[i]);
+        return machine_set_nameservers(text);
+}
+
+/* A kernel without a driver for the card is no worse off than one without a network. */
+static int set_network(Agent *a, const Request *q, char message[static MACHINE_MESSAGE_MAX]) {
+        int r = 0;
+
+        static_assert(NET_MESSAGE_MAX <= MACHINE_MESSAGE_MAX, "one buffer for both");
+        if (q->network.n_networks > 0)
+                r = net_configure(&q->network, &a->network, message);
+        if (r == -ENODEV) {
+                log_warning("there is no network card, or no driver for it");
+                r = 0;
+        }
+        if (r < 0)
+                return r;
+
+        snprintf(message, MACHINE_MESSAGE_MAX, "name servers");
+        return q->nameservers.n > 0 ? set_nameservers(&q->nameservers) : 0;
+}
 
 /* Entropy first: nothing that happens after it may repeat what another copy does. A file system that was
  * frozen comes back before the first that writes to it. */
@@ -31,6 +59,10 @@ static int claim(Agent *a, const Request *q, char message[static MACHINE_MESSAGE
         snprintf(message, MACHINE_MESSAGE_MAX, "host name");
         if (q->hostname)
                 r = machine_set_hostname(q->hostname);
+        if (r < 0)
+                return r;
+
+        r = set_network(a, q, message);
         if (r < 0)
                 return r;
 

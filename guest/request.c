@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
+#include <endian.h>
 #include <limits.h>
 #include <stdio.h>
 
@@ -16,6 +18,8 @@ typedef enum FieldKind {
         FIELD_STRINGS,
         FIELD_ENV,
         FIELD_ENTROPY,
+        FIELD_NETWORK,
+        FIELD_NAMESERVER,
 } FieldKind;
 
 typedef struct Field {
@@ -52,6 +56,9 @@ static const Field fields[] = {
         FIELD(PORT, FIELD_U32, port),
         FIELD(SIZE, FIELD_U64, size),
         FIELD(DISK_BYTES, FIELD_U64, disk_bytes),
+        FIELD(NETWORK, FIELD_NETWORK, network),
+        FIELD(MTU, FIELD_U32, network.mtu),
+        FIELD(NAMESERVER, FIELD_NAMESERVER, nameservers),
         FIELD(FREEZE_DISK, FIELD_BOOL, freeze_disk),
 };
 
@@ -62,7 +69,7 @@ static const struct {
         uint64_t required;
         uint64_t optional;
 } rules[] = {
-        { AGENT_CLAIM, 0, T(HOSTNAME)|T(REALTIME_NSEC)|T(ENTROPY)|T(CPUS)|T(DISK_BYTES) },
+        { AGENT_CLAIM, 0, T(HOSTNAME)|T(REALTIME_NSEC)|T(ENTROPY)|T(CPUS)|T(DISK_BYTES)|T(NETWORK)|T(MTU)|T(NAMESERVER) },
         { AGENT_EXEC, T(ARGV), T(ENV)|T(CWD)|T(USER)|T(PTY)|T(ROWS)|T(COLS)|T(TIMEOUT_USEC) },
         { AGENT_SIGNAL, T(PID)|T(SIGNAL), T(GROUP) },
         { AGENT_RESIZE, T(PID)|T(ROWS)|T(COLS), 0 },
@@ -111,7 +118,38 @@ void request_done(Request *r) {
                         free(*(char **) ((uint8_t *) r + fields[i].offset));
         strings_done(&r->argv);
         strings_done(&r->env);
+        strings_done(&r->nameservers);
         *r = (Request) {};
+}
+
+static bool is_many(const Field *f) {
+        return f->kind == FIELD_STRINGS || f->kind == FIELD_ENV || f->kind == FIELD_NETWORK ||
+               f->kind == FIELD_NAMESERVER;
+}
+
+static bool is_ip_address(const char *s) {
+        uint8_t address[16];
+
+        return inet_pton(AF_INET, s, address) == 1 || inet_pton(AF_INET6, s, address) == 1;
+}
+
+static int parse_network(const Tlv *t, NetConfig *ret) {
+        AgentNetwork n;
+
+        int r = tlv_get_struct(t, &n, sizeof(n));
+        if (r < 0)
+                return r;
+        n.family = le32toh(n.family);
+        n.prefix = le32toh(n.prefix);
+        if ((n.family != 4 && n.family != 6) || n.prefix > (n.family == 6 ? 128U : 32U) || n.reserved[0] != 0 ||
+            n.reserved[1] != 0)
+                return -EINVAL;
+        for (unsigned i = 0; i < ret->n_networks; i++)
+                if (ret->networks[i].family == n.family)
+                        return -EINVAL;
+
+        ret->networks[ret->n_networks++] = n;
+        return 0;
 }
 
 static int parse_string(const Tlv *t, const Field *f, void *at) {
@@ -125,7 +163,10 @@ static int parse_string(const Tlv *t, const Field *f, void *at) {
         if (f->kind == FIELD_ENV && !env_assignment_valid(s))
                 return -EINVAL;
 
-        if (f->kind == FIELD_STRINGS || f->kind == FIELD_ENV) {
+        if (f->kind == FIELD_NAMESERVER && (!is_ip_address(s) || ((StringList *) at)->n >= AGENT_NAMESERVERS_MAX))
+                return -EINVAL;
+
+        if (is_many(f)) {
                 r = strings_add(at, s);
                 if (r < 0)
                         return r;
@@ -147,6 +188,8 @@ static int parse_field(Request *ret, const Tlv *t, const Field *f) {
                 return r < 0 ? r : *(uint32_t *) at > 1 ? -EINVAL : 0;
         case FIELD_U64:
                 return tlv_get_u64(t, at);
+        case FIELD_NETWORK:
+                return parse_network(t, at);
         case FIELD_ENTROPY:
                 if (t->len > AGENT_ENTROPY_MAX)
                         return -EINVAL;
@@ -165,8 +208,7 @@ static int parse_record(Request *ret, const Tlv *t, uint64_t allowed, char *mess
         }
 
         const Field *f = &fields[t->tag];
-        bool many = f->kind == FIELD_STRINGS || f->kind == FIELD_ENV;
-        if (!many && request_has(ret, t->tag)) {
+        if (!is_many(f) && request_has(ret, t->tag)) {
                 snprintf(message, REQUEST_MESSAGE_MAX, "%s is there twice", f->name);
                 return -EINVAL;
         }

@@ -7,6 +7,7 @@
 
 #include "base/agent-proto.h"
 #include "base/frame.h"
+#include "guest/net.h"
 
 #define AGENT_ENTROPY_MAX 256U
 
@@ -18,7 +19,8 @@ typedef struct StringList {
 typedef struct Request {
         uint64_t present;       /* bit n: tag n was there */
         char *hostname, *cwd, *user, *path, *target;
-        StringList argv, env;
+        StringList argv, env, nameservers;
+        NetConfig network;
         uint64_t realtime_nsec, timeout_usec, size, disk_bytes;
         uint32_t cpus, pty, rows, cols, pid, signal, group, follow, recursive, mode, parents, stream, port,
                 freeze_disk;

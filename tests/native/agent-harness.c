@@ -82,6 +82,10 @@ int machine_set_hostname(const char *name) {
         return record("hostname %s\n", name);
 }
 
+int machine_set_nameservers(const char *text) {
+        return record("%s", text);
+}
+
 int machine_set_cpus(uint32_t n, char ret_message[static MACHINE_MESSAGE_MAX]) {
         if (n > 16) {
                 snprintf(ret_message, MACHINE_MESSAGE_MAX, "CPU 16 of %u did not come online", n);

@@ -28,7 +28,8 @@ STDIN, STDOUT, STDERR, PTY = range(4)
 TAGS = {name: i for i, name in enumerate(
     "ERRNO MESSAGE VERSION KERNEL_RELEASE CPUS MEM_BYTES HOSTNAME REALTIME_NSEC ENTROPY ARGV ENV CWD USER "
     "PTY ROWS COLS TIMEOUT_USEC PID SIGNAL GROUP PROCESS PATH TARGET FOLLOW FILE RECURSIVE MODE PARENTS "
-    "STREAM PORT SIZE EXIT_CODE EXIT_SIGNAL TIMED_OUT DISK_BYTES FREEZE_DISK".split(), 1)}
+    "STREAM PORT SIZE EXIT_CODE EXIT_SIGNAL TIMED_OUT DISK_BYTES FREEZE_DISK "
+    "NETWORK MTU NAMESERVER".split(), 1)}
 NAMES = {v: k for k, v in TAGS.items()}
 U64 = {"MEM_BYTES", "REALTIME_NSEC", "TIMEOUT_USEC", "SIZE", "DISK_BYTES"}
 STR = {"MESSAGE", "KERNEL_RELEASE"}
@@ -142,7 +143,7 @@ class Conn:
 
 
 class Agent:
-    def __init__(self, directory, claim=True):
+    def __init__(self, directory, claim=True, net=False):
         self.directory = str(directory)
         self.next_id = 1
         self.listener = socket.socket(socket.AF_UNIX)
@@ -151,7 +152,8 @@ class Agent:
         self.listener.settimeout(30)
         self.errors = open(self.path("stderr"), "w+")
         self.process = subprocess.Popen(
-            ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", HARNESS, self.directory],
+            ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", *(["--net"] if net else []), HARNESS,
+             self.directory],
             stderr=self.errors, stdin=subprocess.DEVNULL)
         self.accept()
         if claim:
