@@ -38,6 +38,7 @@ struct Capture {
         bool published;
         bool whole_chain;          /* the VMM gets all layers anew: it can't take another one */
         bool may_be_paused;
+        bool cancelled;            /* it did not fail: it is not wanted any more */
         int state_fd, memory_fd, overlay_fd;
         uint64_t begin_usec;       /* CLOCK_MONOTONIC, of the pause */
         sd_bus_error error;        /* why it is being undone */
@@ -110,7 +111,8 @@ static void finish_failed(Capture *c) {
         drop_snapshot(c);
         clear_mark(s);
         let_guest_go(s);
-        audit_snapshot_failed(s->manager->audit, s, strempty(c->error.message));
+        if (!c->cancelled)
+                audit_snapshot_failed(s->manager->audit, s, strempty(c->error.message));
         c->done(s, &c->error, NULL, c->userdata);
         capture_destroy(c);
 }
@@ -223,6 +225,14 @@ void sandbox_set_tops(Sandbox *s, Snapshot *disk, Snapshot *memory) {
                 snapshot_release(old_memory);
 }
 
+void sandbox_release_kept(Sandbox *s) {
+        for (size_t i = 0; i < ELEMENTSOF(s->priv->kept); i++) {
+                Snapshot *n = TAKE_PTR(s->priv->kept[i]);
+                if (n)
+                        snapshot_release(n);
+        }
+}
+
 static void on_flattened_behind(Snapshot *n, int error, void *userdata) {
         if (error < 0 && error != -ECONNRESET)
                 log_warning_errno(error, "The layers of snapshot %s could not be merged: %m", n->id);
@@ -258,6 +268,11 @@ void sandbox_add_layers(Sandbox *s, Snapshot *n) {
                 s->priv->n_memory_layers++;
                 s->priv->n_disk_layers++;
         }
+        sandbox_set_tops(s, n, n);
+}
+
+void sandbox_replace_layers(Sandbox *s, Snapshot *n) {
+        count_layers(s, n);
         sandbox_set_tops(s, n, n);
 }
 
@@ -328,6 +343,14 @@ void capture_resume(Capture *c, CaptureDone done, void *userdata) {
         if (vmm_gone(c->sandbox))
                 return;
         send_resume(c);
+}
+
+void capture_cancel(Capture *c, const sd_bus_error *error, CaptureDone done, void *userdata) {
+        c->done = done;
+        c->userdata = userdata;
+        c->cancelled = true;
+        (void) sd_bus_error_copy(&c->error, error);
+        capture_undo(c);
 }
 
 int capture_take_overlay(Capture *c) {

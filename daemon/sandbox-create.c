@@ -153,7 +153,7 @@ static void on_claimed(VmmClient *c, int error, const char *message, const uint8
         fit_memory(s);
 }
 
-static int claim_body(const Sandbox *s, TlvWriter *w) {
+int sandbox_put_claim(const Sandbox *s, TlvWriter *w) {
         uint8_t entropy[ENTROPY_BYTES];
 
         if (getrandom(entropy, sizeof(entropy), 0) != sizeof(entropy))
@@ -171,7 +171,7 @@ static void sandbox_claim(Sandbox *s) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
 
         s->priv->step = STEP_CLAIM;
-        int r = claim_body(s, &w);
+        int r = sandbox_put_claim(s, &w);
         if (r >= 0)
                 r = vmm_client_claim(s->priv->vmm, &w, UINT64_MAX, on_claimed, s);
         if (w.data)

@@ -20,6 +20,7 @@ typedef struct Exec {
         void *userdata;
         bool pty;
         uint32_t pid;
+        unsigned life;         /* of the guest that has it */
         int fds[EXEC_STREAMS_MAX];
         size_t n_fds;          /* wanted */
         size_t n_waiting;      /* asked for */
@@ -44,7 +45,8 @@ static void exec_kill(Exec *e) {
 
 static void exec_finish(Exec *e) {
         if (sd_bus_error_is_set(&e->error)) {
-                if (e->pid > 0)
+                /* After a rollback the pid is somebody else's. */
+                if (e->pid > 0 && e->life == e->sandbox->priv->life)
                         exec_kill(e);
                 e->done(e->sandbox, &e->error, 0, NULL, 0, e->userdata);
         } else
@@ -175,6 +177,7 @@ int sandbox_exec(Sandbox *s, const ExecSpec *spec, ExecDone done, void *userdata
                 .pty = spec->pty,
                 .fds = { -EBADF, -EBADF, -EBADF },
                 .n_fds = spec->pty ? 1 : EXEC_STREAMS_MAX,
+                .life = s->priv->life,
         };
         r = sandbox_agent_request(s, AGENT_EXEC, &w, on_started, e, error);
         /* The environment does not stay in memory that is used again. */

@@ -34,6 +34,7 @@ static int add_strings(json_object *o, const Sandbox *s) {
                 { "disk-top", s->disk_top ? s->disk_top->id : NULL },
                 { "memory-top", s->memory_top ? s->memory_top->id : NULL },
                 { "capture", *s->priv->capture_id ? s->priv->capture_id : NULL },
+                { "rollback", *s->priv->rollback_id ? s->priv->rollback_id : NULL },
         };
         int r = 0;
 
@@ -174,9 +175,24 @@ static int load_layer_numbers(Sandbox *s, json_object *o) {
         return 0;
 }
 
+/* A snapshot whose use is settled once its VMM has been asked: it must not go before. */
+static int load_pending(Sandbox *s, json_object *o, const char *key, char ret_id[static 21], Snapshot **ret) {
+        _cleanup_free_ char *id = NULL;
+
+        int r = get_optional(o, key, &id);
+        if (r < 0 || !id)
+                return r;
+        if (!sandbox_id_valid(id))
+                return -EBADMSG;
+        memcpy(ret_id, id, strlen(id) + 1);
+        *ret = s->manager->snapshots ? snapshot_store_find(s->manager->snapshots, id) : NULL;
+        if (*ret)
+                snapshot_use(*ret);
+        return 0;
+}
+
 static int load_layers(Sandbox *s, json_object *o) {
         Snapshot *disk = NULL, *memory = NULL;
-        _cleanup_free_ char *capture = NULL;
 
         int r = load_layer_numbers(s, o);
         if (r >= 0)
@@ -184,13 +200,11 @@ static int load_layers(Sandbox *s, json_object *o) {
         if (r >= 0)
                 r = load_top(s, o, "memory-top", &memory);
         if (r >= 0)
-                r = get_optional(o, "capture", &capture);
+                r = load_pending(s, o, "capture", s->priv->capture_id, &s->priv->kept[0]);
+        if (r >= 0)
+                r = load_pending(s, o, "rollback", s->priv->rollback_id, &s->priv->kept[1]);
         if (r < 0)
                 return r;
-        if (capture && !sandbox_id_valid(capture))
-                return -EBADMSG;
-        if (capture)
-                memcpy(s->priv->capture_id, capture, strlen(capture) + 1);
         sandbox_set_tops(s, disk, memory);
         return 0;
 }

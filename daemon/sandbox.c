@@ -102,6 +102,7 @@ static void private_free(Sandbox *s) {
                 net_client_cancel(s->manager->net, s);
         drop_turns(s);
         sandbox_set_tops(s, NULL, NULL);
+        sandbox_release_kept(s);
         sd_event_source_disable_unref(p->turn_source);
         sd_event_source_disable_unref(p->exit_source);
         sd_event_source_disable_unref(p->deadline_timer);

@@ -37,7 +37,7 @@ static uint32_t in_have;
 
 static Conn *control;
 static uint64_t memory_bytes;
-static bool stalled, stubborn;
+static bool stalled, stubborn, claims_ignored;
 /* Strings of a request, with a NUL behind each. */
 static char strings[16384];
 static uint32_t strings_used;
@@ -205,6 +205,9 @@ static void control_frame(Conn *c, const Header *h, Body body) {
         strings_used = 0;
         switch (h->type) {
         case AGENT_CLAIM:
+                if (!claims_ignored)
+                        send_frame(c, AGENT_OK, h->id);
+                break;
         case AGENT_PING:
         case AGENT_SET_TIME:
         case AGENT_ADD_ENTROPY:
@@ -390,6 +393,10 @@ void on_closed(Conn *c) {
         c->process = NULL;
         if (c == control)
                 control = NULL;
+}
+
+void agent_ignore_claims(bool yes) {
+        claims_ignored = yes;
 }
 
 void agent_start(uint64_t mem_bytes, bool stall, bool ignore_poweroff) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/agent-proto.h"
+#include "agent.h"
 #include "blk.h"
 #include "process.h"
 
@@ -181,7 +182,10 @@ static bool start_short_program(Process *p, const Args *a) {
                 finish(p, 0);
         } else if (streq(name, "count"))
                 run_count(p);
-        else if (streq(name, "sector") && a->argc == 3)
+        else if (streq(name, "ignore-claims") || streq(name, "heed-claims")) {
+                agent_ignore_claims(*name == 'i');
+                finish(p, 0);
+        } else if (streq(name, "sector") && a->argc == 3)
                 run_sector(p, a);
         else if (streq(name, "put-sector") && a->argc == 4)
                 run_put_sector(p, a);
