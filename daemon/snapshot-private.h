@@ -52,7 +52,8 @@ void snapshot_release_parents(Snapshot *s);
 /* snapshot-json.c */
 json_object *snapshot_to_json(const Snapshot *s);
 int snapshot_parse(const char *text, size_t size, Snapshot *s, const char **ret_reason);
-bool snapshot_is_consistent(const Snapshot *s);
+/* -EINVAL: what it would be written as is not what would be loaded. */
+int snapshot_check_json(const Snapshot *s);
 /* Aside, in its directory; ret_fd may be NULL. */
 int snapshot_write_json(const Snapshot *s, const char *name, int *ret_fd);
 

@@ -174,9 +174,9 @@ int snapshot_publish(Snapshot *s) {
 
         if (s->priv->published)
                 return -EALREADY;
-        if (!snapshot_is_consistent(s))
-                return -EINVAL;
         int r = snapshot_check_files(s);
+        if (r >= 0)
+                r = snapshot_check_json(s);
         if (r < 0)
                 return r;
         if (!snapshot_memory_fits(s, s->memory_parent))
