@@ -273,6 +273,8 @@ static void adopt_running(Sandbox *s) {
         int r = connect_vmm(s);
         if (r >= 0)
                 r = sandbox_arm_deadline(s);
+        if (r >= 0)
+                r = sandbox_arm_checkpoints(s);
         if (r < 0) {
                 log_warning_errno(r, "Sandbox %s can't be taken over, ending it: %m", s->id);
                 sandbox_end(s, VMM_EXIT_LOST);

@@ -383,7 +383,8 @@ static void add_arguments(Builder *b, char **argv) {
         }
 }
 
-void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec) {
+void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec, uint64_t n_pages) {
+        uint64_t bytes = 0;
         Builder b;
 
         if (!a)
@@ -392,7 +393,13 @@ void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t paus
         add(&b, "CUBE_SNAPSHOT", "%s", n->id);
         add(&b, "CUBE_SNAPSHOT_KIND", "%s", snapshot_kind_to_string(n->kind));
         add_text(&b, "CUBE_SNAPSHOT_NAME", n->name);
+        if (n->number > 0)
+                add(&b, "CUBE_CHECKPOINT", "%llu", (unsigned long long) n->number);
+        for (size_t i = 0; i < _SNAPSHOT_FILE_MAX; i++)
+                bytes += n->file_bytes[i];
         add(&b, "CUBE_PAUSE_USEC", "%llu", (unsigned long long) pause_usec);
+        add(&b, "CUBE_SNAPSHOT_BYTES", "%llu", (unsigned long long) bytes);
+        add(&b, "CUBE_SNAPSHOT_PAGES", "%llu", (unsigned long long) n_pages);
         add(&b, "MESSAGE", "Snapshot %s of sandbox %s", n->id, s->id);
         audit_submit(a, &b);
 }

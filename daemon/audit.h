@@ -52,8 +52,8 @@ void audit_failed(Audit *a, const Sandbox *s, const char *why);
 void audit_exited(Audit *a, const Sandbox *s);
 void audit_device(Audit *a, const Sandbox *s, const char *device, const char *message);
 void audit_adopted(Audit *a, const Sandbox *s);
-/* pause_usec: for how long the guest stood still. */
-void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec);
+/* pause_usec: for how long the guest stood still. n_pages: of its memory that had to be saved, without zeros. */
+void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec, uint64_t n_pages);
 void audit_snapshot_failed(Audit *a, const Sandbox *s, const char *why);
 void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid);
 /* how: "stop" or "kill" */

@@ -35,6 +35,7 @@ struct Capture {
         unsigned n_waits;          /* callbacks that will come; it is freed after the last one */
         Snapshot *snapshot;
         Snapshot *flattening;      /* in use by us meanwhile */
+        uint64_t n_pages;          /* that its memory file has */
         bool published;
         bool whole_chain;          /* the VMM gets all layers anew: it can't take another one */
         bool may_be_paused;
@@ -104,6 +105,15 @@ static void let_guest_go(const Sandbox *s) {
                 vmm_client_let_go(s->priv->vmm);
 }
 
+static void tell_failed(Sandbox *s, SnapshotKind kind, const sd_bus_error *error) {
+        const char *why = strempty(error ? error->message : NULL);
+
+        if (kind == SNAPSHOT_CHECKPOINT)
+                sandbox_checkpoint_failed(s, why);
+        else
+                audit_snapshot_failed(s->manager->audit, s, why);
+}
+
 static void finish_failed(Capture *c) {
         Sandbox *s = c->sandbox;
 
@@ -112,7 +122,7 @@ static void finish_failed(Capture *c) {
         clear_mark(s);
         let_guest_go(s);
         if (!c->cancelled)
-                audit_snapshot_failed(s->manager->audit, s, strempty(c->error.message));
+                tell_failed(s, c->kind, &c->error);
         c->done(s, &c->error, NULL, c->userdata);
         capture_destroy(c);
 }
@@ -290,7 +300,7 @@ static void finish_captured(Capture *c) {
         if (r < 0)
                 log_warning_errno(r, "Sandbox %s: a restarted cubed won't know its layers, failed to save its state: %m", s->id);
         vmm_client_let_go(s->priv->vmm);
-        audit_snapshot(s->manager->audit, s, n, pause_usec);
+        audit_snapshot(s->manager->audit, s, n, pause_usec, c->n_pages);
         flatten_behind(n);
         c->done(s, NULL, n, c->userdata);
         snapshot_release(n);
@@ -381,6 +391,7 @@ static void on_memory_saved(int error, uint64_t data_bytes, uint64_t zero_bytes,
                 capture_fail(c, error, "saving its memory", NULL);
                 return;
         }
+        c->n_pages = data_bytes / SNAPSHOT_PAGE_BYTES;
         int r = publish(c);
         if (r < 0) {
                 capture_fail(c, r, "writing its description", NULL);
@@ -522,10 +533,12 @@ static int copy_string(char **field, const char *value) {
 }
 
 static int describe(const Capture *c, Snapshot *n) {
-        const Sandbox *s = c->sandbox;
+        Sandbox *s = c->sandbox;
 
         n->owner_uid = s->owner_uid;
         n->has_memory = true;
+        if (c->kind == SNAPSHOT_CHECKPOINT)
+                n->number = ++s->priv->checkpoint_number;
         n->mem_bytes = s->mem_bytes;
         n->boot_mem_bytes = s->boot_mem_bytes;
         n->plug_bytes = s->plug_bytes;
@@ -641,7 +654,7 @@ int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void 
         if (r < 0) {
                 set_error(s, error, r, "preparing its files", NULL);
                 sandbox_drop_new_overlay(s);
-                audit_snapshot_failed(s->manager->audit, s, strempty(error ? error->message : NULL));
+                tell_failed(s, spec->kind, error);
                 capture_destroy(c);
                 return r;
         }

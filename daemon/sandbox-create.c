@@ -98,8 +98,10 @@ static void sandbox_runs(Sandbox *s) {
                 s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), s->timeout_usec);
         }
         int r = sandbox_arm_deadline(s);
+        if (r >= 0)
+                r = sandbox_arm_checkpoints(s);
         if (r < 0) {
-                fail_errno(s, r, "setting its lifetime");
+                fail_errno(s, r, "setting its timers");
                 return;
         }
 

@@ -66,6 +66,8 @@ static int add_numbers(json_object *o, const Sandbox *s) {
                 { "restored", s->restored },
                 { "disk-layers", s->priv->n_disk_layers },
                 { "memory-layers", s->priv->n_memory_layers },
+                { "checkpoint", s->checkpoint_usec },
+                { "checkpoint-number", s->priv->checkpoint_number },
         };
         int r = 0;
 
@@ -191,6 +193,14 @@ static int load_pending(Sandbox *s, json_object *o, const char *key, char ret_id
         return 0;
 }
 
+static int load_checkpoints(Sandbox *s, json_object *o) {
+        /* A cubed that knew none wrote it. */
+        if (!json_object_object_get_ex(o, "checkpoint", NULL))
+                return 0;
+        int r = json_get_u64(o, "checkpoint", 0, UINT64_MAX, &s->checkpoint_usec);
+        return r < 0 ? r : json_get_u64(o, "checkpoint-number", 0, UINT64_MAX, &s->priv->checkpoint_number);
+}
+
 static int load_layers(Sandbox *s, json_object *o) {
         Snapshot *disk = NULL, *memory = NULL;
 
@@ -288,6 +298,8 @@ int sandbox_load(Manager *m, const char *id, Sandbox **ret) {
                 r = load_labels(s, o);
         if (r >= 0)
                 r = load_layers(s, o);
+        if (r >= 0)
+                r = load_checkpoints(s, o);
         if (r < 0) {
                 /* Not one that was taken out of the range. */
                 s->vmm_uid = 0;

@@ -109,6 +109,7 @@ static void private_free(Sandbox *s) {
         sd_event_source_disable_unref(p->step_timer);
         sd_event_source_disable_unref(p->stop_timer);
         sd_event_source_disable_unref(p->limits_timer);
+        sd_event_source_disable_unref(p->checkpoint_timer);
         sd_event_source_disable_unref(p->finish_source);
         vmm_client_free(p->vmm);
         scope_free(p->scope);
