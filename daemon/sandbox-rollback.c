@@ -202,7 +202,6 @@ static int send_rollback(Rollback *b, Snapshot *to, VmmReply reply, sd_bus_error
 static void forget(Rollback *b) {
         Sandbox *s = b->sandbox;
 
-        b->replaced = true;
         s->priv->life++;
         vmm_client_forget(s->priv->vmm, "it was rolled back meanwhile");
 }
@@ -311,7 +310,6 @@ static void put_back(Rollback *b) {
         if (vmm_gone(b->sandbox))
                 return;
         log_warning("%s; putting it back", strempty(b->error.message));
-        b->replaced = true;
         int r = call(b, VMM_OP_HELLO, NULL, NULL, 0, on_state);
         if (r < 0 && !vmm_gone(b->sandbox))
                 give_up(b, strerror(-r));
@@ -346,6 +344,7 @@ static void on_cancelled(Sandbox *s, const sd_bus_error *error, Snapshot *n, voi
 }
 
 static void cancel(Rollback *b) {
+        b->replaced = false;
         if (!vmm_gone(b->sandbox))
                 capture_cancel(b->capture, &b->error, on_cancelled, b);
 }
@@ -398,8 +397,9 @@ static void on_captured(Sandbox *s, const sd_bus_error *error, Snapshot *n, void
         int r = sandbox_save(s);
         if (r >= 0)
                 r = send_rollback(b, b->target, on_loaded, &e);
+        b->replaced = r >= 0;
         if (r < 0) {
-                fail_errno(b, r, e.message);
+                fail(b, e.name ?: error_name(r), e.message ?: strerror(-r));
                 cancel(b);
         }
 }
@@ -551,6 +551,7 @@ int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety) {
                 return -ENOMEM;
         snapshot_use(safety);
         b->safety = safety;
+        b->replaced = true;
         b->turn.start = on_turn_to_put_back;
         vmm_client_hold(s->priv->vmm);
         int r = sandbox_take_turn(s, &b->turn, &e);
