@@ -81,6 +81,8 @@ int snapshot_store_attach(SnapshotStore *store, Snapshot *s);
 void snapshot_store_detach(Snapshot *s);
 
 /* snapshot-remove.c */
+/* In the background. What can't be asked for now goes when cube-stored is there again, or at the next start. */
+void snapshot_discard_files(Snapshot *s);
 /* One without uses: out of the list, its files go in the background, s is gone. */
 void snapshot_drop(Snapshot *s);
 

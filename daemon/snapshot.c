@@ -94,10 +94,7 @@ Snapshot *snapshot_free(Snapshot *s) {
                 return NULL;
         assert(!s->priv->published);
 
-        /* What can't be asked for now goes at the next start. */
-        _cleanup_free_ char *path = snapshot_client_path(s->store, s->priv->dir, NULL);
-        if (path)
-                (void) store_client_remove(s->store->client, path, NULL, NULL);
+        snapshot_discard_files(s);
         snapshot_release_parents(s);
         return snapshot_free_memory(s);
 }

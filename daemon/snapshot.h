@@ -115,6 +115,9 @@ Snapshot *snapshot_store_find_template(SnapshotStore *s, const char *template_id
  * snapshot_new(). */
 void snapshot_store_clean(SnapshotStore *s);
 
+/* Asks again for the removal of what is gone: once there is another cube-stored. */
+void snapshot_store_retry(SnapshotStore *s);
+
 /* Making one. The new one belongs to the caller until it is published: fill its fields (parents with
  * snapshot_set_parents()), create the files, publish. snapshot_free() of one that is not published removes
  * its directory. */
