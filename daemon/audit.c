@@ -416,6 +416,31 @@ void audit_snapshot_failed(Audit *a, const Sandbox *s, const char *why) {
         audit_submit(a, &b);
 }
 
+void audit_rolled_back(Audit *a, const Sandbox *s, const Snapshot *n) {
+        Builder b;
+
+        if (!a)
+                return;
+        begin_sandbox(&b, AUDIT_ID_ROLLED_BACK, "rolled-back", LOG_INFO, s);
+        add(&b, "CUBE_SNAPSHOT", "%s", n->id);
+        add(&b, "MESSAGE", "Sandbox %s was rolled back to snapshot %s", s->id, n->id);
+        audit_submit(a, &b);
+}
+
+void audit_rollback_failed(Audit *a, const Sandbox *s, const Snapshot *kept, const char *why) {
+        Builder b;
+
+        if (!a)
+                return;
+        _cleanup_free_ char *text = escape_text(why, strlen(why), AUDIT_VALUE_MAX);
+        begin_sandbox(&b, AUDIT_ID_ROLLBACK_FAILED, "rollback-failed", kept ? LOG_ERR : LOG_WARNING, s);
+        if (kept)
+                add(&b, "CUBE_SNAPSHOT", "%s", kept->id);
+        add_text(&b, "CUBE_REASON", why);
+        add(&b, "MESSAGE", "%s", strempty(text));
+        audit_submit(a, &b);
+}
+
 void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid) {
         Builder b;
         size_t argc = 0;

@@ -15,6 +15,7 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "daemon/audit.h"
 #include "daemon/capture.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-attach.h"
@@ -120,6 +121,7 @@ static void add_that_it_goes_on(Rollback *b) {
         _cleanup_(sd_bus_error_free) sd_bus_error first = b->error;
         b->error = SD_BUS_ERROR_NULL;
         (void) sd_bus_error_set(&b->error, first.name, text);
+        audit_rollback_failed(b->sandbox->manager->audit, b->sandbox, NULL, text);
 }
 
 static const char *error_name(int r) {
@@ -144,7 +146,7 @@ static void give_up(Rollback *b, const char *why) {
         (void) sd_bus_error_setf(&b->error, BUS_ERROR_GUEST_FAILED, "Sandbox %s ends: a rollback failed, and what it was before could "
                                  "not be put back (%s). %s%sIt is kept as snapshot %s; go on from it by: cubectl create snapshot:%s",
                                  s->id, why, strempty(first), first ? ". " : "", b->safety->id, b->safety->id);
-        log_error("%s", strempty(b->error.message));
+        audit_rollback_failed(s->manager->audit, s, b->safety, strempty(b->error.message));
         sandbox_end(s, VMM_EXIT_ROLLBACK);
 }
 
@@ -152,6 +154,7 @@ static void give_up(Rollback *b, const char *why) {
 static void go_on(Rollback *b, Snapshot *top) {
         Sandbox *s = b->sandbox;
         struct SandboxPrivate *p = s->priv;
+        bool other_memory = s->mem_bytes != top->mem_bytes;
 
         sandbox_set_tops(s, top, top);
         p->n_memory_layers = b->n_memory_layers;
@@ -170,7 +173,8 @@ static void go_on(Rollback *b, Snapshot *top) {
                 vmm_client_let_go(p->vmm);
         sandbox_changed(s, "BaseSnapshot");
         sandbox_changed(s, "Start");
-        sandbox_changed(s, "Memory");
+        if (other_memory)
+                sandbox_changed(s, "Memory");
         settle_scope(b);
 }
 
@@ -231,7 +235,6 @@ static void on_safety_claimed(VmmClient *v, int error, const char *message, cons
                 give_up(b, message);
                 return;
         }
-        log_info("Sandbox %s goes on where it was before a rollback", b->sandbox->id);
         add_that_it_goes_on(b);
         go_on(b, b->safety);
 }
@@ -328,7 +331,7 @@ static void on_claimed(VmmClient *v, int error, const char *message, const uint8
                 put_back(b);
                 return;
         }
-        log_info("Sandbox %s was rolled back to snapshot %s", b->sandbox->id, b->target->id);
+        audit_rolled_back(b->sandbox->manager->audit, b->sandbox, b->target);
         go_on(b, b->target);
 }
 
@@ -478,7 +481,8 @@ static void on_turn(Sandbox *s, Turn *t) {
 static bool safety_is_wanted(const Rollback *b, const Sandbox *s) {
         VmmExitReason reason = s->priv->kill_reason;
 
-        return b->safety && b->replaced && !s->manager->snapshots->stopping && reason != VMM_EXIT_KILLED && reason != VMM_EXIT_TIMEOUT;
+        return b->safety && b->replaced && !s->manager->snapshots->stopping && reason != VMM_EXIT_KILLED && reason != VMM_EXIT_TIMEOUT &&
+                reason != VMM_EXIT_STOP_TIMEOUT;
 }
 
 static void on_drop(Sandbox *s, Turn *t, const sd_bus_error *error) {
@@ -491,7 +495,7 @@ static void on_drop(Sandbox *s, Turn *t, const sd_bus_error *error) {
                                          "snapshot %s; go on from it by: cubectl create snapshot:%s", strempty(error->message),
                                          b->safety->id, b->safety->id);
                 b->lost = true;
-                log_error("%s", strempty(b->error.message));
+                audit_rollback_failed(s->manager->audit, s, b->safety, strempty(b->error.message));
         }
         b->capture = capture_free(b->capture);
         if (safety_is_wanted(b, s))

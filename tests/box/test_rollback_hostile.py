@@ -2,11 +2,14 @@
 """A VMM that fails at each step of a rollback: the sandbox goes on as it was, or it ends, and what it was is a
 snapshot."""
 
+import concurrent.futures
+
 import dbus
 import pytest
 
-from cubetest import ctl_ok, prop, remove_snapshot, snapshot, snapshot_dirs, wait_for
+from cubetest import bus, ctl_ok, journal, options, prop, remove_snapshot, run, sandbox, snapshot, snapshot_dirs, wait_for
 from test_hostile_vmm import gone, hostile, libexec  # noqa: F401
+from test_restart import restart
 from test_rollback import refused, rollback
 
 
@@ -61,3 +64,21 @@ def test_it_ends_and_is_kept(hostile, mode):  # noqa: F811
     wait_for("it to be seen", lambda: f"{sandbox_id}-before-rollback" in ctl_ok("snapshot", "list", "--no-legend"))
     for snapshot_id in (kept, instant):
         remove_snapshot(snapshot_id)
+
+
+def test_one_that_is_torn_when_cubed_is_back_is_put_back(libexec, hostile):  # noqa: F811
+    sandbox_id = hostile("rollback-hangs")
+    instant = snapshot(sandbox_id)
+    before = snapshot_dirs()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        job = pool.submit(sandbox(sandbox_id, bus()).Rollback, instant, options({}), timeout=120)
+        pid = prop(sandbox_id, "VMMPID")
+        wait_for("it to be torn", lambda: b"the rollback hangs" in run("journalctl", "--no-pager", f"_PID={pid}").stdout)
+        restart()
+        assert job.exception()
+    (failed,) = wait_for("it to be put back", lambda: journal(sandbox_id, "CUBE_EVENT=rollback-failed"))
+    assert "cubed was restarted" in failed["MESSAGE"] and "goes on as it was before" in failed["MESSAGE"]
+    assert prop(sandbox_id, "State") == "running"
+    ctl_ok("kill", sandbox_id)
+    wait_for("the safety copy to be gone", lambda: snapshot_dirs() == before)
+    remove_snapshot(instant)
