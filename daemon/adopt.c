@@ -225,6 +225,18 @@ static void use_template(Sandbox *s) {
         log_warning("Sandbox %s runs from template %s, which is gone", s->id, s->template_id);
 }
 
+static void keep_what_was_before(Sandbox *s) {
+        Snapshot *safety = s->priv->kept[0];
+        char why[160];
+
+        if (!*s->priv->rollback_id || !safety)
+                return;
+        (void) snprintf(why, sizeof(why), "Sandbox %s ended while it was being rolled back. What it was before is kept as snapshot %s",
+                        s->id, safety->id);
+        audit_rollback_failed(s->manager->audit, s, safety, why);
+        keep_safety_copy(safety);
+}
+
 /* A VMM that ended while nobody looked. */
 static void report_dead(Sandbox *s) {
         VmmExitRecord record;
@@ -240,6 +252,7 @@ static void report_dead(Sandbox *s) {
                 s->exit_status = record.status;
         }
         audit_exited(s->manager->audit, s);
+        keep_what_was_before(s);
         log_info("Sandbox %s ended while cubed was away: %s", s->id, vmm_exit_reason_to_string(s->exit_reason));
 }
 

@@ -3,6 +3,8 @@
 snapshot."""
 
 import concurrent.futures
+import os
+import signal
 
 import dbus
 import pytest
@@ -82,3 +84,21 @@ def test_one_that_is_torn_when_cubed_is_back_is_put_back(libexec, hostile):  # n
     ctl_ok("kill", sandbox_id)
     wait_for("the safety copy to be gone", lambda: snapshot_dirs() == before)
     remove_snapshot(instant)
+
+
+def test_one_that_died_while_cubed_was_away_is_kept(libexec, hostile):  # noqa: F811
+    sandbox_id = hostile("rollback-hangs")
+    instant = snapshot(sandbox_id)
+    before = snapshot_dirs()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        job = pool.submit(sandbox(sandbox_id, bus()).Rollback, instant, options({}), timeout=120)
+        pid = int(prop(sandbox_id, "VMMPID"))
+        wait_for("it to be torn", lambda: b"the rollback hangs" in run("journalctl", "--no-pager", f"_PID={pid}").stdout)
+        run("systemctl", "stop", "cubed.service", check=True)
+        os.kill(pid, signal.SIGKILL)
+        run("systemctl", "start", "cubed.service", check=True)
+        assert job.exception()
+    (kept,) = snapshot_dirs() - before
+    wait_for("it to be seen", lambda: f"{sandbox_id}-before-rollback" in ctl_ok("snapshot", "list", "--no-legend"))
+    for snapshot_id in (kept, instant):
+        remove_snapshot(snapshot_id)
