@@ -17,6 +17,7 @@ static const char *const reason_table[_VMM_EXIT_REASON_MAX] = {
         [VMM_EXIT_SIGNAL] = "signal",
         [VMM_EXIT_LOST] = "lost",
         [VMM_EXIT_TIMEOUT] = "timeout",
+        [VMM_EXIT_ROLLBACK] = "rollback-failed",
 };
 
 static const char *const state_table[_VMM_STATE_MAX] = {

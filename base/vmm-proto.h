@@ -164,6 +164,7 @@ typedef enum VmmExitReason {
         VMM_EXIT_SIGNAL,          /* killed by a signal; status: its number */
         VMM_EXIT_LOST,            /* ended without a word while cubed was away */
         VMM_EXIT_TIMEOUT,         /* lifetime over */
+        VMM_EXIT_ROLLBACK,        /* a rollback failed, and the state before it could not be put back */
         _VMM_EXIT_REASON_MAX,
 } VmmExitReason;
 

@@ -31,17 +31,23 @@ static bool console_valid(int fd) {
 typedef struct Hello {
         uint32_t state;
         uint8_t id[SNAPSHOT_ID_BYTES];   /* of its uppermost memory layer; all zeros without one */
+        bool overlay_is_new;             /* the one that had been made for it to go on with */
         const uint8_t *ready;            /* body of the frame with which the agent introduced itself */
         size_t ready_size;
 } Hello;
 
-static void take_descriptor(Sandbox *s, uint32_t role, int *fd) {
+static void take_descriptor(Sandbox *s, uint32_t role, int *fd, Hello *h) {
         struct SandboxPrivate *p = s->priv;
+        int r;
 
         if (role == VMM_FD_CONSOLE && p->console_fd < 0 && console_valid(*fd))
                 p->console_fd = TAKE_FD(*fd);
-        else if (role == VMM_FD_DISK_OVERLAY && p->overlay_fd < 0 && sandbox_find_overlay(s, *fd) < 0)
-                log_warning("Sandbox %s: the file that its disk writes to has lost its name", s->id);
+        else if (role == VMM_FD_DISK_OVERLAY && p->overlay_fd < 0) {
+                r = sandbox_find_overlay(s, *fd);
+                if (r < 0)
+                        log_warning("Sandbox %s: the file that its disk writes to has lost its name", s->id);
+                h->overlay_is_new = r > 0;
+        }
 }
 
 static void take_record(Sandbox *s, const Tlv *t, Hello *h) {
@@ -70,7 +76,7 @@ static void parse_hello(Sandbox *s, const PacketBody *body, Hello *ret) {
                         take_record(s, &t, ret);
                 else if (i < body->n_fds) {
                         if (tlv_get_u32(&t, &role) >= 0)
-                                take_descriptor(s, role, &body->fds[i]);
+                                take_descriptor(s, role, &body->fds[i], ret);
                         i++;
                 }
 }
@@ -95,6 +101,43 @@ static void settle_capture(Sandbox *s, const Hello *h) {
         (void) sandbox_save(s);
 }
 
+static bool runs_on(const Hello *h, const Snapshot *n) {
+        return n && (h->state == VMM_STATE_RUNNING || h->state == VMM_STATE_STOPPING) && memcmp(n->uuid, h->id, sizeof(n->uuid)) == 0;
+}
+
+static void note_rolled_back(Sandbox *s, Snapshot *n, const char *what) {
+        struct SandboxPrivate *p = s->priv;
+
+        log_info("Sandbox %s: %s %s while cubed was restarted", s->id, what, n->id);
+        sandbox_replace_layers(s, n);
+        s->restored = true;
+        s->mem_bytes = n->mem_bytes;
+        p->capture_id[0] = p->rollback_id[0] = 0;
+        (void) sandbox_save(s);
+}
+
+/* How far a rollback came tells its VMM as well: one whose guest runs on one of the two got there, one that was given
+ * nothing yet goes on as after a snapshot that was not taken, and what is between is put back. 1: its VMM runs or will,
+ * there is nothing more to do. */
+static int settle_rollback(Sandbox *s, const Hello *h) {
+        Snapshot *safety = s->priv->kept[0], *target = s->priv->kept[1];
+
+        if (runs_on(h, safety)) {
+                note_rolled_back(s, safety, "a rollback was undone, to");
+                return 1;
+        }
+        if (runs_on(h, target) && (h->overlay_is_new || s->memory_top != target)) {
+                note_rolled_back(s, target, "it was rolled back to snapshot");
+                return 1;
+        }
+        if (h->state == VMM_STATE_TORN || h->overlay_is_new) {
+                int r = safety ? sandbox_put_back(s, target, safety) : -ENOENT;
+                return r < 0 ? r : 1;
+        }
+        s->priv->rollback_id[0] = 0;
+        return 0;
+}
+
 static void on_resumed(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
         Sandbox *s = userdata;
 
@@ -104,6 +147,33 @@ static void on_resumed(VmmClient *c, int error, const char *message, const Packe
         sandbox_end(s, VMM_EXIT_LOST);
 }
 
+static const char *why_not_taken_over(const Sandbox *s, const Hello *h) {
+        if (h->state == VMM_STATE_RUNNING || h->state == VMM_STATE_STOPPING || h->state == VMM_STATE_PAUSED)
+                return NULL;
+        if (h->state != VMM_STATE_TORN)
+                return "it is in the wrong state";
+        return *s->priv->rollback_id ? NULL : "its memory is torn: a rollback failed";
+}
+
+static void settle(Sandbox *s, VmmClient *c, const Hello *h) {
+        int r = *s->priv->rollback_id ? settle_rollback(s, h) : 0;
+
+        if (r < 0) {
+                log_error_errno(r, "Sandbox %s was being rolled back when cubed ended, and can't be put back, ending it: %m", s->id);
+                sandbox_end(s, VMM_EXIT_ROLLBACK);
+        }
+        if (r == 0 && *s->priv->capture_id)
+                settle_capture(s, h);
+        sandbox_release_kept(s);
+        if (h->state == VMM_STATE_STOPPING)
+                sandbox_set_state(s, SANDBOX_STOPPING);
+        if (r != 0 || h->state != VMM_STATE_PAUSED)
+                return;
+        r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_resumed, s);
+        if (r < 0)
+                on_resumed(c, r, strerror(-r), NULL, s);
+}
+
 static void on_hello(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
         Sandbox *s = userdata;
         Hello h;
@@ -111,24 +181,15 @@ static void on_hello(VmmClient *c, int error, const char *message, const PacketB
         if (error == -ECONNRESET || s->priv->exited)
                 return; /* it ended: its exit tells why */
         parse_hello(s, body, &h);
-        if (error < 0 || (h.state != VMM_STATE_RUNNING && h.state != VMM_STATE_STOPPING && h.state != VMM_STATE_PAUSED)) {
-                log_warning("Sandbox %s: its VMM can't be taken over, ending it: %s", s->id,
-                            error < 0 ? message : h.state == VMM_STATE_TORN ? "its memory is torn: a rollback failed" :
-                                                                              "it is in the wrong state");
+        const char *why = error < 0 ? message : why_not_taken_over(s, &h);
+        if (why) {
+                log_warning("Sandbox %s: its VMM can't be taken over, ending it: %s", s->id, why);
                 sandbox_end(s, VMM_EXIT_LOST);
                 return;
         }
         if (!s->kernel_release && h.ready)
                 sandbox_agent_ready(s, h.ready, h.ready_size);
-        if (*s->priv->capture_id)
-                settle_capture(s, &h);
-        if (h.state == VMM_STATE_STOPPING)
-                sandbox_set_state(s, SANDBOX_STOPPING);
-        if (h.state != VMM_STATE_PAUSED)
-                return;
-        int r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_resumed, s);
-        if (r < 0)
-                on_resumed(c, r, strerror(-r), NULL, s);
+        settle(s, c, &h);
 }
 
 static int connect_vmm(Sandbox *s) {
@@ -164,6 +225,18 @@ static void use_template(Sandbox *s) {
         log_warning("Sandbox %s runs from template %s, which is gone", s->id, s->template_id);
 }
 
+static void keep_what_was_before(Sandbox *s) {
+        Snapshot *safety = s->priv->kept[0];
+        char why[160];
+
+        if (!*s->priv->rollback_id || !safety)
+                return;
+        (void) snprintf(why, sizeof(why), "Sandbox %s ended while it was being rolled back. What it was before is kept as snapshot %s",
+                        s->id, safety->id);
+        audit_rollback_failed(s->manager->audit, s, safety, why);
+        keep_safety_copy(safety);
+}
+
 /* A VMM that ended while nobody looked. */
 static void report_dead(Sandbox *s) {
         VmmExitRecord record;
@@ -181,6 +254,7 @@ static void report_dead(Sandbox *s) {
                 s->exit_status = record.status;
         }
         audit_exited(s->manager->audit, s);
+        keep_what_was_before(s);
         log_info("Sandbox %s ended while cubed was away: %s", s->id, vmm_exit_reason_to_string(s->exit_reason));
 }
 
@@ -219,6 +293,8 @@ static void adopt_running(Sandbox *s) {
         int r = connect_vmm(s);
         if (r >= 0)
                 r = sandbox_arm_deadline(s);
+        if (r >= 0)
+                r = sandbox_arm_checkpoints(s);
         if (r < 0) {
                 log_warning_errno(r, "Sandbox %s can't be taken over, ending it: %m", s->id);
                 sandbox_end(s, VMM_EXIT_LOST);

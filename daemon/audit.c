@@ -383,7 +383,8 @@ static void add_arguments(Builder *b, char **argv) {
         }
 }
 
-void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec) {
+void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec, uint64_t n_pages) {
+        uint64_t bytes = 0;
         Builder b;
 
         if (!a || s->builder)
@@ -392,7 +393,13 @@ void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t paus
         add(&b, "CUBE_SNAPSHOT", "%s", n->id);
         add(&b, "CUBE_SNAPSHOT_KIND", "%s", snapshot_kind_to_string(n->kind));
         add_text(&b, "CUBE_SNAPSHOT_NAME", n->name);
+        if (n->number > 0)
+                add(&b, "CUBE_CHECKPOINT", "%llu", (unsigned long long) n->number);
+        for (size_t i = 0; i < _SNAPSHOT_FILE_MAX; i++)
+                bytes += n->file_bytes[i];
         add(&b, "CUBE_PAUSE_USEC", "%llu", (unsigned long long) pause_usec);
+        add(&b, "CUBE_SNAPSHOT_BYTES", "%llu", (unsigned long long) bytes);
+        add(&b, "CUBE_SNAPSHOT_PAGES", "%llu", (unsigned long long) n_pages);
         add(&b, "MESSAGE", "Snapshot %s of sandbox %s", n->id, s->id);
         audit_submit(a, &b);
 }
@@ -404,6 +411,31 @@ void audit_snapshot_failed(Audit *a, const Sandbox *s, const char *why) {
                 return;
         _cleanup_free_ char *text = escape_text(why, strlen(why), AUDIT_VALUE_MAX);
         begin_sandbox(&b, AUDIT_ID_SNAPSHOT_FAILED, "snapshot-failed", LOG_WARNING, s);
+        add_text(&b, "CUBE_REASON", why);
+        add(&b, "MESSAGE", "%s", strempty(text));
+        audit_submit(a, &b);
+}
+
+void audit_rolled_back(Audit *a, const Sandbox *s, const Snapshot *n) {
+        Builder b;
+
+        if (!a)
+                return;
+        begin_sandbox(&b, AUDIT_ID_ROLLED_BACK, "rolled-back", LOG_INFO, s);
+        add(&b, "CUBE_SNAPSHOT", "%s", n->id);
+        add(&b, "MESSAGE", "Sandbox %s was rolled back to snapshot %s", s->id, n->id);
+        audit_submit(a, &b);
+}
+
+void audit_rollback_failed(Audit *a, const Sandbox *s, const Snapshot *kept, const char *why) {
+        Builder b;
+
+        if (!a)
+                return;
+        _cleanup_free_ char *text = escape_text(why, strlen(why), AUDIT_VALUE_MAX);
+        begin_sandbox(&b, AUDIT_ID_ROLLBACK_FAILED, "rollback-failed", kept ? LOG_ERR : LOG_WARNING, s);
+        if (kept)
+                add(&b, "CUBE_SNAPSHOT", "%s", kept->id);
         add_text(&b, "CUBE_REASON", why);
         add(&b, "MESSAGE", "%s", strempty(text));
         audit_submit(a, &b);

@@ -34,6 +34,8 @@
 
 #define AUDIT_ID_SNAPSHOT "565f8015bac64af0b8552ffd34f46e83"
 #define AUDIT_ID_SNAPSHOT_FAILED "2f5837f9e01445158163134bb1b000c1"
+#define AUDIT_ID_ROLLED_BACK "730349385b2b4d1e88ed189e841843e2"
+#define AUDIT_ID_ROLLBACK_FAILED "bbcf0ef75893417caf9235908f25ecfc"
 
 #define AUDIT_UID_NONE ((uid_t) -1)
 
@@ -53,9 +55,12 @@ void audit_failed(Audit *a, const Sandbox *s, const char *why);
 void audit_exited(Audit *a, const Sandbox *s);
 void audit_device(Audit *a, const Sandbox *s, const char *device, const char *message);
 void audit_adopted(Audit *a, const Sandbox *s);
-/* pause_usec: for how long the guest stood still. */
-void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec);
+/* pause_usec: for how long the guest stood still. n_pages: of its memory that had to be saved, without zeros. */
+void audit_snapshot(Audit *a, const Sandbox *s, const Snapshot *n, uint64_t pause_usec, uint64_t n_pages);
 void audit_snapshot_failed(Audit *a, const Sandbox *s, const char *why);
+void audit_rolled_back(Audit *a, const Sandbox *s, const Snapshot *n);
+/* kept: the snapshot that is left of the sandbox; NULL: it goes on. */
+void audit_rollback_failed(Audit *a, const Sandbox *s, const Snapshot *kept, const char *why);
 void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid);
 /* how: "stop" or "kill" */
 void audit_stop(Audit *a, const Sandbox *s, uid_t actor, const char *how);

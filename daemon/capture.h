@@ -30,12 +30,21 @@ int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void 
 void capture_resume(Capture *c, CaptureDone done, void *userdata);
 /* The empty overlay that was made for the guest (daemon/sandbox-overlay.h); the caller's from here. capture_resume() can't be had after it. */
 int capture_take_overlay(Capture *c);
+/* The guest goes on as if nothing had been. done gets this error. */
+void capture_cancel(Capture *c, const sd_bus_error *error, CaptureDone done, void *userdata);
 /* The VMM runs again by other means, or is going to be killed. Our use of the snapshot goes with it. */
 void capture_end(Capture *c);
 /* The sandbox ends: not to be waited for any more, whatever it is at. Accepts NULL. */
 Capture *capture_free(Capture *c);
 
+/* In the background: what its sandbox was before it was lost becomes a snapshot that people see. */
+void keep_safety_copy(Snapshot *n);
+
 /* The sandbox runs on these layers from now on. */
 void sandbox_set_tops(Sandbox *s, Snapshot *disk, Snapshot *memory);
+/* What an adopted one held until its VMM was asked. */
+void sandbox_release_kept(Sandbox *s);
 /* Both, once its VMM has them: it took the snapshot's files as layers on top, or all anew if it was full. */
 void sandbox_add_layers(Sandbox *s, Snapshot *n);
+/* Its VMM has been given the whole of these. */
+void sandbox_replace_layers(Sandbox *s, Snapshot *n);

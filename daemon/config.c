@@ -48,6 +48,8 @@ static const ConfigKey keys[] = {
         KEY("Limits", "MaxSandboxes", TYPE_COUNT, max_sandboxes, "1000", 0),
         KEY("Limits", "MaxSandboxesPerUser", TYPE_COUNT, max_sandboxes_per_user, "100", 0),
         KEY("Limits", "MaxMemoryPerSandbox", TYPE_SIZE, max_mem_bytes, "0", 0),
+        KEY("Limits", "CheckpointsMax", TYPE_COUNT, checkpoints_max, "16", 1),
+        KEY("Limits", "CheckpointBytesMax", TYPE_SIZE, checkpoint_bytes_max, "4G", 0),
         KEY("Limits", "UIDRange", TYPE_UID_RANGE, uid_base, "0x70000000/65536", 0),
         KEY("Guest", "KernelPath", TYPE_PATH, kernel_path, "", 0),
         KEY("Guest", "KernelCommandLine", TYPE_TEXT, kernel_command_line, "", 0),
@@ -140,6 +142,8 @@ static int set_number(Config *c, const ConfigKey *k, const char *value) {
         default:
                 n = CONFIG_UNLIMITED;
                 r = streq(value, "infinity") ? 0 : parse_u32(value, &n);
+                if (r >= 0 && n < k->min)
+                        r = -ERANGE;
                 break;
         }
         if (r < 0)

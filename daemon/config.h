@@ -38,6 +38,8 @@ typedef struct Config {
         uint32_t max_sandboxes;            /* MaxSandboxes=1000; CONFIG_UNLIMITED */
         uint32_t max_sandboxes_per_user;   /* MaxSandboxesPerUser=100 */
         uint64_t max_mem_bytes;            /* MaxMemoryPerSandbox=; 0 = the host's RAM */
+        uint32_t checkpoints_max;          /* CheckpointsMax=16; of one sandbox */
+        uint64_t checkpoint_bytes_max;     /* CheckpointBytesMax=4G */
         uint32_t uid_base, uid_count;      /* UIDRange=0x70000000/65536 */
 
         /* [Guest] */

@@ -55,7 +55,7 @@ int attach_snapshot_file(Attached *a, const Snapshot *n, VmmFdRole role, Snapsho
 
         int r = snapshot_open_file(n, file, &fd);
         if (r < 0)
-                return sd_bus_error_setf(error, BUS_ERROR_INTERNAL, "The %s file of snapshot %s can't be used: %s", what[file], n->id,
+                return sd_bus_error_setf(error, BUS_ERROR_SNAPSHOT_INVALID, "The %s file of snapshot %s can't be used: %s", what[file], n->id,
                                          r == -ESTALE ? "it is not as large as when it was saved" : strerror(-r));
         return attach_opened(a, role, fd);
 }

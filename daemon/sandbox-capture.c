@@ -35,9 +35,11 @@ struct Capture {
         unsigned n_waits;          /* callbacks that will come; it is freed after the last one */
         Snapshot *snapshot;
         Snapshot *flattening;      /* in use by us meanwhile */
+        uint64_t n_pages;          /* that its memory file has */
         bool published;
         bool whole_chain;          /* the VMM gets all layers anew: it can't take another one */
         bool may_be_paused;
+        bool cancelled;            /* it did not fail: it is not wanted any more */
         int state_fd, memory_fd, overlay_fd;
         uint64_t begin_usec;       /* CLOCK_MONOTONIC, of the pause */
         sd_bus_error error;        /* why it is being undone */
@@ -103,6 +105,15 @@ static void let_guest_go(const Sandbox *s) {
                 vmm_client_let_go(s->priv->vmm);
 }
 
+static void tell_failed(Sandbox *s, SnapshotKind kind, const sd_bus_error *error) {
+        const char *why = strempty(error ? error->message : NULL);
+
+        if (kind == SNAPSHOT_CHECKPOINT)
+                sandbox_checkpoint_failed(s, why);
+        else
+                audit_snapshot_failed(s->manager->audit, s, why);
+}
+
 static void finish_failed(Capture *c) {
         Sandbox *s = c->sandbox;
 
@@ -110,7 +121,8 @@ static void finish_failed(Capture *c) {
         drop_snapshot(c);
         clear_mark(s);
         let_guest_go(s);
-        audit_snapshot_failed(s->manager->audit, s, strempty(c->error.message));
+        if (!c->cancelled)
+                tell_failed(s, c->kind, &c->error);
         c->done(s, &c->error, NULL, c->userdata);
         capture_destroy(c);
 }
@@ -223,6 +235,14 @@ void sandbox_set_tops(Sandbox *s, Snapshot *disk, Snapshot *memory) {
                 snapshot_release(old_memory);
 }
 
+void sandbox_release_kept(Sandbox *s) {
+        for (size_t i = 0; i < ELEMENTSOF(s->priv->kept); i++) {
+                Snapshot *n = TAKE_PTR(s->priv->kept[i]);
+                if (n)
+                        snapshot_release(n);
+        }
+}
+
 static void on_flattened_behind(Snapshot *n, int error, void *userdata) {
         if (error < 0 && error != -ECONNRESET)
                 log_warning_errno(error, "The layers of snapshot %s could not be merged: %m", n->id);
@@ -261,6 +281,11 @@ void sandbox_add_layers(Sandbox *s, Snapshot *n) {
         sandbox_set_tops(s, n, n);
 }
 
+void sandbox_replace_layers(Sandbox *s, Snapshot *n) {
+        count_layers(s, n);
+        sandbox_set_tops(s, n, n);
+}
+
 static void finish_captured(Capture *c) {
         Sandbox *s = c->sandbox;
         Snapshot *n = TAKE_PTR(c->snapshot);
@@ -275,7 +300,7 @@ static void finish_captured(Capture *c) {
         if (r < 0)
                 log_warning_errno(r, "Sandbox %s: a restarted cubed won't know its layers, failed to save its state: %m", s->id);
         vmm_client_let_go(s->priv->vmm);
-        audit_snapshot(s->manager->audit, s, n, pause_usec);
+        audit_snapshot(s->manager->audit, s, n, pause_usec, c->n_pages);
         flatten_behind(n);
         c->done(s, NULL, n, c->userdata);
         snapshot_release(n);
@@ -330,6 +355,14 @@ void capture_resume(Capture *c, CaptureDone done, void *userdata) {
         send_resume(c);
 }
 
+void capture_cancel(Capture *c, const sd_bus_error *error, CaptureDone done, void *userdata) {
+        c->done = done;
+        c->userdata = userdata;
+        c->cancelled = true;
+        (void) sd_bus_error_copy(&c->error, error);
+        capture_undo(c);
+}
+
 int capture_take_overlay(Capture *c) {
         return TAKE_FD(c->overlay_fd);
 }
@@ -358,6 +391,7 @@ static void on_memory_saved(int error, uint64_t data_bytes, uint64_t zero_bytes,
                 capture_fail(c, error, "saving its memory", NULL);
                 return;
         }
+        c->n_pages = data_bytes / SNAPSHOT_PAGE_BYTES;
         int r = publish(c);
         if (r < 0) {
                 capture_fail(c, r, "writing its description", NULL);
@@ -499,10 +533,12 @@ static int copy_string(char **field, const char *value) {
 }
 
 static int describe(const Capture *c, Snapshot *n) {
-        const Sandbox *s = c->sandbox;
+        Sandbox *s = c->sandbox;
 
         n->owner_uid = s->owner_uid;
         n->has_memory = true;
+        if (c->kind == SNAPSHOT_CHECKPOINT)
+                n->number = ++s->priv->checkpoint_number;
         n->mem_bytes = s->mem_bytes;
         n->boot_mem_bytes = s->boot_mem_bytes;
         n->plug_bytes = s->plug_bytes;
@@ -618,7 +654,7 @@ int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void 
         if (r < 0) {
                 set_error(s, error, r, "preparing its files", NULL);
                 sandbox_drop_new_overlay(s);
-                audit_snapshot_failed(s->manager->audit, s, strempty(error ? error->message : NULL));
+                tell_failed(s, spec->kind, error);
                 capture_destroy(c);
                 return r;
         }

@@ -221,6 +221,7 @@ int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error)
         apply_layers(s, n);
         s->owner_uid = spec->owner_uid;
         s->builder = spec->builder;
+        s->checkpoint_usec = spec->checkpoint_usec;
         s->timeout_usec = spec->timeout_usec > 0 ? spec->timeout_usec : s->manager->config.default_timeout_usec;
         r = apply_strings(s, spec);
         if (r == -E2BIG)

@@ -98,8 +98,10 @@ static void sandbox_runs(Sandbox *s) {
                 s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), s->timeout_usec);
         }
         int r = sandbox_arm_deadline(s);
+        if (r >= 0)
+                r = sandbox_arm_checkpoints(s);
         if (r < 0) {
-                fail_errno(s, r, "setting its lifetime");
+                fail_errno(s, r, "setting its timers");
                 return;
         }
 
@@ -153,7 +155,7 @@ static void on_claimed(VmmClient *c, int error, const char *message, const uint8
         fit_memory(s);
 }
 
-static int claim_body(const Sandbox *s, TlvWriter *w) {
+int sandbox_put_claim(const Sandbox *s, TlvWriter *w) {
         uint8_t entropy[ENTROPY_BYTES];
 
         if (getrandom(entropy, sizeof(entropy), 0) != sizeof(entropy))
@@ -171,7 +173,7 @@ static void sandbox_claim(Sandbox *s) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
 
         s->priv->step = STEP_CLAIM;
-        int r = claim_body(s, &w);
+        int r = sandbox_put_claim(s, &w);
         if (r >= 0)
                 r = vmm_client_claim(s->priv->vmm, &w, UINT64_MAX, on_claimed, s);
         if (w.data)

@@ -20,15 +20,26 @@ typedef struct Exec {
         void *userdata;
         bool pty;
         uint32_t pid;
+        unsigned life;         /* of the guest that has it */
         int fds[EXEC_STREAMS_MAX];
         size_t n_fds;          /* wanted */
         size_t n_waiting;      /* asked for */
+        TlvWriter request;     /* until it is sent */
         sd_bus_error error;    /* the first */
 } Exec;
+
+/* The environment does not stay in memory that is used again. */
+static void forget_request(Exec *e) {
+        if (e->request.data)
+                explicit_bzero(e->request.data, e->request.size);
+        tlv_writer_done(&e->request);
+        e->request = (TlvWriter) {};
+}
 
 static Exec *exec_free(Exec *e) {
         close_many(e->fds, ELEMENTSOF(e->fds));
         sd_bus_error_free(&e->error);
+        forget_request(e);
         free(e);
         return NULL;
 }
@@ -44,7 +55,8 @@ static void exec_kill(Exec *e) {
 
 static void exec_finish(Exec *e) {
         if (sd_bus_error_is_set(&e->error)) {
-                if (e->pid > 0)
+                /* After a rollback the pid is somebody else's. */
+                if (e->pid > 0 && e->life == e->sandbox->priv->life)
                         exec_kill(e);
                 e->done(e->sandbox, &e->error, 0, NULL, 0, e->userdata);
         } else
@@ -152,18 +164,37 @@ static int check_spec(const ExecSpec *spec, sd_bus_error *error) {
         return 0;
 }
 
-int sandbox_exec(Sandbox *s, const ExecSpec *spec, ExecDone done, void *userdata, sd_bus_error *error) {
-        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(AGENT_FRAME_MAX);
+static int exec_send(Exec *e, sd_bus_error *error) {
+        Sandbox *s = e->sandbox;
 
+        e->life = s->priv->life;
+        int r = sandbox_agent_request(s, AGENT_EXEC, &e->request, on_started, e, error);
+        forget_request(e);
+        return r;
+}
+
+/* Taken or not: what becomes of the checkpoint is nothing to the program. */
+static void on_checkpoint(Sandbox *s, void *userdata) {
+        Exec *e = userdata;
+
+        if (s->manager->snapshots->stopping)
+                (void) sandbox_set_error(s, &e->error, -ECONNRESET, "cubed is going down");
+        if (sd_bus_error_is_set(&e->error) || exec_send(e, &e->error) < 0)
+                exec_finish(e);
+}
+
+static int exec_begin(Exec *e, sd_bus_error *error) {
+        if (e->sandbox->checkpoint_usec == UINT64_MAX && sandbox_checkpoint(e->sandbox, on_checkpoint, e) >= 0)
+                return 0;
+        return exec_send(e, error);
+}
+
+int sandbox_exec(Sandbox *s, const ExecSpec *spec, ExecDone done, void *userdata, sd_bus_error *error) {
         int r = sandbox_check_running(s, error);
         if (r >= 0)
                 r = check_spec(spec, error);
         if (r < 0)
                 return r;
-        put_exec(&w, spec);
-        if (tlv_writer_finish(&w) == -EMSGSIZE)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                         "Arguments and environment are larger than %u KiB together", AGENT_FRAME_MAX / 1024);
 
         Exec *e = new0(Exec, 1);
         if (!e)
@@ -175,11 +206,14 @@ int sandbox_exec(Sandbox *s, const ExecSpec *spec, ExecDone done, void *userdata
                 .pty = spec->pty,
                 .fds = { -EBADF, -EBADF, -EBADF },
                 .n_fds = spec->pty ? 1 : EXEC_STREAMS_MAX,
+                .request = TLV_WRITER_INIT(AGENT_FRAME_MAX),
         };
-        r = sandbox_agent_request(s, AGENT_EXEC, &w, on_started, e, error);
-        /* The environment does not stay in memory that is used again. */
-        if (w.data)
-                explicit_bzero(w.data, w.size);
+        put_exec(&e->request, spec);
+        if (tlv_writer_finish(&e->request) == -EMSGSIZE)
+                r = sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                      "Arguments and environment are larger than %u KiB together", AGENT_FRAME_MAX / 1024);
+        else
+                r = exec_begin(e, error);
         if (r < 0)
                 exec_free(e);
         return r;

@@ -16,6 +16,7 @@
 #include "base/console-ring.h"
 #include "base/fd-util.h"
 #include "daemon/audit.h"
+#include "daemon/capture.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-overlay.h"
 #include "daemon/sandbox-private.h"
@@ -267,6 +268,8 @@ static int on_finish(sd_event_source *source, void *userdata) {
         sandbox_remove_files(p->dir);
         p->overlay_fd = safe_close(p->overlay_fd);
         sandbox_remove_overlay(s);
+        sandbox_set_tops(s, NULL, NULL);
+        sandbox_remove_checkpoints(s);
         if (!s->builder && m->hooks && m->hooks->sandbox_removed)
                 m->hooks->sandbox_removed(m, s);
         tell_waiters(s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What sandboxes can't do yet: pause, resume, rollback, fork and idle time-outs are refused. */
+/* What sandboxes can't do yet: pause, resume and idle time-outs are refused. */
 
 #include "daemon/sandbox.h"
 #include "dbus/bus-errors.h"
@@ -15,14 +15,6 @@ int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_
 
 int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
         return refuse(s, "resume", error);
-}
-
-int sandbox_rollback(Sandbox *s, Snapshot *snapshot, SandboxDone done, void *userdata, sd_bus_error *error) {
-        return refuse(s, "rollback", error);
-}
-
-int sandbox_fork(Sandbox *s, size_t n, const SandboxSpec *spec, ForkDone done, void *userdata, sd_bus_error *error) {
-        return refuse(s, "fork", error);
 }
 
 int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error) {

@@ -92,6 +92,7 @@ static int open_same(const Sandbox *s, const char *suffix, const struct stat *th
 }
 
 int sandbox_find_overlay(Sandbox *s, int theirs) {
+        bool is_new = false;
         struct stat st;
 
         if (fstat(theirs, &st) < 0)
@@ -102,10 +103,11 @@ int sandbox_find_overlay(Sandbox *s, int theirs) {
                 if (fd < 0)
                         return -ESTALE;
                 make_current(s);
+                is_new = true;
         }
         safe_close(s->priv->overlay_fd);
         s->priv->overlay_fd = fd;
-        return 0;
+        return is_new;
 }
 
 static void remove_path(const Manager *m, const char *path) {

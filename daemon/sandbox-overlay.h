@@ -18,7 +18,8 @@ void sandbox_take_overlay(Sandbox *s, int fd);
 /* It does not. */
 void sandbox_drop_new_overlay(const Sandbox *s);
 
-/* theirs: that which its VMM says it writes to. Opens the same by its name; -ESTALE when it has none. */
+/* theirs: that which its VMM says it writes to. Opens the same by its name; -ESTALE when it has none.
+ * 1: it was the new one, and is the current one from here. */
 int sandbox_find_overlay(Sandbox *s, int theirs);
 /* In the background. */
 void sandbox_remove_overlay(const Sandbox *s);

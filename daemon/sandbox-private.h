@@ -56,6 +56,15 @@ struct SandboxPrivate {
         unsigned n_disk_layers, n_memory_layers;
         bool layers_unknown;       /* adopted, and a snapshot that it runs on was not found */
         char capture_id[21];       /* the snapshot that is being taken, once it is in the store; "" else */
+        char rollback_id[21];      /* the snapshot that it is being rolled back to, while capture_id is its safety copy */
+        Snapshot *kept[2];         /* adopted, while the VMM is asked what became of capture and rollback; in use by us */
+        struct Checkpoint *checkpoint; /* under way */
+        uint64_t checkpoint_number; /* of the last one; none is given twice */
+        bool pruning;              /* a checkpoint is being removed */
+        sd_event_source *checkpoint_timer;
+        uint64_t checkpoint_told_usec; /* CLOCK_MONOTONIC: when one was last said to have failed */
+        unsigned checkpoints_untold;   /* that failed since */
+        unsigned life;             /* which guest, of those between which it was rolled back */
         uint64_t restored_mem_bytes; /* as the snapshot has it that it starts from */
 
         Turn *turns;               /* the first one runs */
@@ -128,7 +137,21 @@ int sandbox_send_load(Sandbox *s, VmmReply reply, sd_bus_error *error);
 /* sandbox-limits.c: brings a guest that was restored with so much to what it was created with */
 int sandbox_adapt_memory(Sandbox *s, uint64_t from_bytes, SandboxDone done, void *userdata, sd_bus_error *error);
 
+/* sandbox-checkpoint.c */
+/* done is called once it is taken, has failed, or the sandbox ended; not when this fails, which has been told. */
+int sandbox_checkpoint(Sandbox *s, void (*done)(Sandbox *s, void *userdata), void *userdata);
+/* Once it runs, for those at an interval. */
+int sandbox_arm_checkpoints(Sandbox *s);
+void sandbox_remove_checkpoints(Sandbox *s);
+/* To the journal, but not each time. */
+void sandbox_checkpoint_failed(Sandbox *s, const char *why);
+
+/* sandbox-rollback.c: finds the VMM of one that was adopted in a rollback paused or torn, and puts it back */
+int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety);
+
 /* sandbox-create.c */
+/* The body of an AGENT_CLAIM, with entropy: to be wiped. */
+int sandbox_put_claim(const Sandbox *s, TlvWriter *w);
 /* What the frame with which the agent introduced itself says. */
 void sandbox_agent_ready(Sandbox *s, const uint8_t *body, size_t size);
 int sandbox_watch_process(Sandbox *s);

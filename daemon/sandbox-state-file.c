@@ -34,6 +34,7 @@ static int add_strings(json_object *o, const Sandbox *s) {
                 { "disk-top", s->disk_top ? s->disk_top->id : NULL },
                 { "memory-top", s->memory_top ? s->memory_top->id : NULL },
                 { "capture", *s->priv->capture_id ? s->priv->capture_id : NULL },
+                { "rollback", *s->priv->rollback_id ? s->priv->rollback_id : NULL },
         };
         int r = 0;
 
@@ -66,6 +67,8 @@ static int add_numbers(json_object *o, const Sandbox *s) {
                 { "disk-layers", s->priv->n_disk_layers },
                 { "memory-layers", s->priv->n_memory_layers },
                 { "builder", s->builder },
+                { "checkpoint", s->checkpoint_usec },
+                { "checkpoint-number", s->priv->checkpoint_number },
         };
         int r = 0;
 
@@ -175,9 +178,32 @@ static int load_layer_numbers(Sandbox *s, json_object *o) {
         return 0;
 }
 
+/* A snapshot whose use is settled once its VMM has been asked: it must not go before. */
+static int load_pending(Sandbox *s, json_object *o, const char *key, char ret_id[static 21], Snapshot **ret) {
+        _cleanup_free_ char *id = NULL;
+
+        int r = get_optional(o, key, &id);
+        if (r < 0 || !id)
+                return r;
+        if (!sandbox_id_valid(id))
+                return -EBADMSG;
+        memcpy(ret_id, id, strlen(id) + 1);
+        *ret = s->manager->snapshots ? snapshot_store_find(s->manager->snapshots, id) : NULL;
+        if (*ret)
+                snapshot_use(*ret);
+        return 0;
+}
+
+static int load_checkpoints(Sandbox *s, json_object *o) {
+        /* A cubed that knew none wrote it. */
+        if (!json_object_object_get_ex(o, "checkpoint", NULL))
+                return 0;
+        int r = json_get_u64(o, "checkpoint", 0, UINT64_MAX, &s->checkpoint_usec);
+        return r < 0 ? r : json_get_u64(o, "checkpoint-number", 0, UINT64_MAX, &s->priv->checkpoint_number);
+}
+
 static int load_layers(Sandbox *s, json_object *o) {
         Snapshot *disk = NULL, *memory = NULL;
-        _cleanup_free_ char *capture = NULL;
 
         int r = load_layer_numbers(s, o);
         if (r >= 0)
@@ -185,13 +211,11 @@ static int load_layers(Sandbox *s, json_object *o) {
         if (r >= 0)
                 r = load_top(s, o, "memory-top", &memory);
         if (r >= 0)
-                r = get_optional(o, "capture", &capture);
+                r = load_pending(s, o, "capture", s->priv->capture_id, &s->priv->kept[0]);
+        if (r >= 0)
+                r = load_pending(s, o, "rollback", s->priv->rollback_id, &s->priv->kept[1]);
         if (r < 0)
                 return r;
-        if (capture && !sandbox_id_valid(capture))
-                return -EBADMSG;
-        if (capture)
-                memcpy(s->priv->capture_id, capture, strlen(capture) + 1);
         sandbox_set_tops(s, disk, memory);
         return 0;
 }
@@ -288,6 +312,8 @@ int sandbox_load(Manager *m, const char *id, Sandbox **ret) {
                 r = load_labels(s, o);
         if (r >= 0)
                 r = load_layers(s, o);
+        if (r >= 0)
+                r = load_checkpoints(s, o);
         if (r < 0) {
                 /* Not one that was taken out of the range. */
                 s->vmm_uid = 0;

@@ -102,12 +102,14 @@ static void private_free(Sandbox *s) {
                 net_client_cancel(s->manager->net, s);
         drop_turns(s);
         sandbox_set_tops(s, NULL, NULL);
+        sandbox_release_kept(s);
         sd_event_source_disable_unref(p->turn_source);
         sd_event_source_disable_unref(p->exit_source);
         sd_event_source_disable_unref(p->deadline_timer);
         sd_event_source_disable_unref(p->step_timer);
         sd_event_source_disable_unref(p->stop_timer);
         sd_event_source_disable_unref(p->limits_timer);
+        sd_event_source_disable_unref(p->checkpoint_timer);
         sd_event_source_disable_unref(p->finish_source);
         vmm_client_free(p->vmm);
         scope_free(p->scope);

@@ -182,7 +182,7 @@ int sandbox_check_running(const Sandbox *s, sd_bus_error *error);
 int sandbox_rollback(Sandbox *s, Snapshot *snapshot, SandboxDone done, void *userdata, sd_bus_error *error);
 
 /* n new sandboxes from the present state. done is called once: with an error when the state could not be
- * saved, else with what became of each. */
+ * saved, else with what became of each, and s is NULL if it has ended meanwhile. */
 typedef struct ForkResult {
         Sandbox *sandbox;                  /* NULL: error says why there is none */
         sd_bus_error error;

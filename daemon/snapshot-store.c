@@ -375,8 +375,10 @@ static bool drop_left_over(SnapshotStore *store) {
 
 void snapshot_store_clean(SnapshotStore *store) {
         clean_root(store);
+        /* One that is being changed already has a file there that is not known yet. */
         for (size_t i = 0; i < store->n_snapshots; i++)
-                clean_directory(store->snapshots[i]);
+                if (!store->snapshots[i]->priv->commits)
+                        clean_directory(store->snapshots[i]);
         while (drop_left_over(store))
                 ;
         /* A checkpoint of nobody, on which something stands. */

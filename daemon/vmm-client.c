@@ -22,6 +22,7 @@ typedef struct AgentCall {
         VmmClient *client;
         uint32_t id;
         bool stream;
+        bool forgotten;        /* its guest is no more */
         uint64_t deadline_usec;
         size_t bytes;          /* of the answer so far */
         VmmAgentReply reply;
@@ -591,6 +592,54 @@ int vmm_client_claim(VmmClient *c, const TlvWriter *body, uint64_t timeout_usec,
 
         int r = agent_new(c, false, timeout_usec, reply, userdata, &a);
         return r < 0 ? r : agent_send(c, a, VMM_OP_CLAIM, AGENT_CLAIM, body, -EBADF);
+}
+
+int vmm_client_resume(VmmClient *c, const TlvWriter *body, uint64_t timeout_usec, VmmAgentReply reply, void *userdata) {
+        AgentCall *a;
+
+        int r = agent_new(c, false, timeout_usec, reply, userdata, &a);
+        return r < 0 ? r : agent_send(c, a, VMM_OP_RESUME, AGENT_CLAIM, body, -EBADF);
+}
+
+/* A STOP is for whatever guest there is. */
+static void drop_held_for_agent(VmmClient *c) {
+        Held *list = TAKE_PTR(c->held);
+
+        c->held_tail = NULL;
+        c->held_bytes = 0;
+        for (Held *h; (h = list);) {
+                list = h->next;
+                h->next = NULL;
+                if (h->op != VMM_OP_STOP) {
+                        held_free(h);
+                        continue;
+                }
+                if (c->held)
+                        c->held_tail->next = h;
+                else
+                        c->held = h;
+                c->held_tail = h;
+                c->held_bytes += h->size;
+        }
+}
+
+static AgentCall *find_forgotten(VmmClient *c) {
+        for (AgentCall *a = c->agent_calls; a; a = a->next)
+                if (a->forgotten)
+                        return a;
+        return NULL;
+}
+
+void vmm_client_forget(VmmClient *c, const char *why) {
+        client_enter(c);
+        drop_held_for_agent(c);
+        /* What is asked for in the callbacks is for the new one. */
+        for (AgentCall *a = c->agent_calls; a; a = a->next)
+                a->forgotten = true;
+        for (AgentCall *a; (a = find_forgotten(c));)
+                agent_finish(a, -ECONNRESET, why, NULL, 0);
+        rearm(c);
+        client_leave(c);
 }
 
 int vmm_client_stream(VmmClient *c, AgentFrameType type, const TlvWriter *body, int fd, uint64_t timeout_usec,

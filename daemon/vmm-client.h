@@ -56,6 +56,11 @@ int vmm_client_agent(VmmClient *c, AgentFrameType type, const TlvWriter *body, u
                      VmmAgentReply reply, void *userdata);
 /* The same with AGENT_CLAIM, by VMM_OP_CLAIM: the machine starts, and the agent answers once it is up. */
 int vmm_client_claim(VmmClient *c, const TlvWriter *body, uint64_t timeout_usec, VmmAgentReply reply, void *userdata);
+/* The same by VMM_OP_RESUME, behind a ROLLBACK. */
+int vmm_client_resume(VmmClient *c, const TlvWriter *body, uint64_t timeout_usec, VmmAgentReply reply, void *userdata);
+/* The guest that was asked is no more, another life of it takes over: all that waits for its agent, sent or held, is
+ * answered with -ECONNRESET and why. */
+void vmm_client_forget(VmmClient *c, const char *why);
 /* Opens a stream to the agent whose host end is fd (stays the caller's). */
 int vmm_client_stream(VmmClient *c, AgentFrameType type, const TlvWriter *body, int fd, uint64_t timeout_usec,
                       VmmAgentReply reply, void *userdata);

@@ -37,7 +37,7 @@ static uint32_t in_have;
 
 static Conn *control;
 static uint64_t memory_bytes;
-static bool stalled, stubborn, claimed;
+static bool stalled, stubborn, claimed, claims_ignored;
 /* Strings of a request, with a NUL behind each. */
 static char strings[16384];
 static uint32_t strings_used;
@@ -205,6 +205,8 @@ static void control_frame(Conn *c, const Header *h, Body body) {
         strings_used = 0;
         switch (h->type) {
         case AGENT_CLAIM:
+                if (claims_ignored)
+                        break;
                 if (claimed)
                         processes_abandon();
                 claimed = true;
@@ -397,6 +399,10 @@ void on_closed(Conn *c) {
         c->process = NULL;
         if (c == control)
                 control = NULL;
+}
+
+void agent_ignore_claims(bool yes) {
+        claims_ignored = yes;
 }
 
 void agent_start(uint64_t mem_bytes, bool stall, bool ignore_poweroff) {

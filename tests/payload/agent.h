@@ -11,6 +11,8 @@ void agent_start(uint64_t mem_bytes, bool stalled, bool ignore_poweroff);
 
 /* Says once more that it is ready, with another kernel, as often as it is called and there is room. True when it did. */
 bool agent_flood(void);
+/* As one whose next claim is never answered. */
+void agent_ignore_claims(bool yes);
 
 void put_u32(uint16_t tag, uint32_t v);
 void put_u64(uint16_t tag, uint64_t v);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/agent-proto.h"
+#include "agent.h"
 #include "blk.h"
 #include "net.h"
 #include "process.h"
@@ -217,7 +218,10 @@ static bool start_short_program(Process *p, const Args *a) {
                 run_net_config(p);
         else if (streq(name, "net-misbehave") && a->argc == 3 && net_open())
                 run_net_misbehave(p, a);
-        else if (streq(name, "sector") && a->argc == 3)
+        else if (streq(name, "ignore-claims") || streq(name, "heed-claims")) {
+                agent_ignore_claims(*name == 'i');
+                finish(p, 0);
+        } else if (streq(name, "sector") && a->argc == 3)
                 run_sector(p, a);
         else if (streq(name, "put-sector") && a->argc == 4)
                 run_put_sector(p, a);

@@ -53,6 +53,8 @@ TEST(defaults_are_those_of_the_design) {
         assert_eq(c.default_timeout_usec, 300 * USEC_PER_SEC);
         assert_eq(c.boot_timeout_usec, 60 * USEC_PER_SEC);
         assert_eq(c.stop_timeout_usec, 10 * USEC_PER_SEC);
+        assert_eq(c.checkpoints_max, 16);
+        assert_eq(c.checkpoint_bytes_max, GIB(4));
         assert_eq(c.uid_base, 0x70000000);
         assert_eq(c.uid_count, 65536);
         assert_true(!c.kernel_path && !c.kernel_command_line && !c.audit_arguments);

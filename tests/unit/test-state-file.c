@@ -124,6 +124,32 @@ TEST(layers_and_a_capture_that_is_under_way) {
         manager.snapshots = NULL;
 }
 
+TEST(a_rollback_holds_both_snapshots_until_its_vmm_was_asked) {
+        Snapshot safety = { .id = "ssssssssssss", .kind = SNAPSHOT_FORK, .n_users = 1 };
+        Snapshot target = { .id = "tttttttttttt", .kind = SNAPSHOT_USER };
+        Snapshot *list[] = { &safety, &target };
+        SnapshotStore store = { .snapshots = list, .n_snapshots = 2 };
+        Sandbox *s = make(), *t;
+
+        safety.store = target.store = &store;
+        manager.snapshots = &store;
+        memcpy(s->priv->capture_id, safety.id, sizeof(safety.id));
+        memcpy(s->priv->rollback_id, target.id, sizeof(target.id));
+        s->checkpoint_usec = UINT64_MAX;
+        s->priv->checkpoint_number = 17;
+        assert_ok(sandbox_save(s));
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_streq(t->priv->rollback_id, "tttttttttttt");
+        assert_true(t->priv->kept[0] == &safety && t->priv->kept[1] == &target);
+        assert_true(safety.n_users == 2 && target.n_users == 1);
+        assert_true(t->checkpoint_usec == UINT64_MAX && t->priv->checkpoint_number == 17);
+        t->vmm_uid = 0;
+        sandbox_free(t);
+        assert_true(safety.n_users == 1 && target.n_users == 0);
+        done(s);
+        manager.snapshots = NULL;
+}
+
 static void refused(Sandbox *s, const char *text) {
         Sandbox *t;
 

@@ -399,6 +399,46 @@ TEST(what_is_for_a_paused_guest_waits_in_its_order) {
         client = vmm_client_free(client);
 }
 
+TEST(what_is_for_a_guest_that_is_no_more_is_answered) {
+        Answer sent = {}, held = {}, stop = {}, claim = {}, later = {};
+        FrameHeader f, old;
+
+        setup();
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &sent));
+        (void) receive(&old, NULL);
+        vmm_client_hold(client);
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &held));
+        assert_ok(vmm_client_call(client, VMM_OP_STOP, NULL, NULL, 0, UINT64_MAX, on_reply, &stop));
+        vmm_client_forget(client, "it was rolled back");
+        assert_true(sent.n == 1 && sent.error == -ECONNRESET && held.n == 1 && held.error == -ECONNRESET);
+        assert_streq(held.message, "it was rolled back");
+        assert_eq(stop.n, 0);
+
+        /* The claim passes, what is asked from here on waits for the one that takes over. */
+        assert_ok(vmm_client_agent(client, AGENT_LIST_PROCESSES, NULL, UINT64_MAX, on_answer, &later));
+        assert_ok(vmm_client_resume(client, NULL, UINT64_MAX, on_answer, &claim));
+        VmmMessage h = receive(&f, NULL);
+        assert_eq(h.op, VMM_OP_RESUME);
+        assert_eq(f.type, AGENT_CLAIM);
+        send_message(VMM_OP_RESUME, VMM_FLAG_REPLY, h.seq, 0, NULL);
+        agent_says(AGENT_OK, 0, old.id, NULL);
+        agent_says(AGENT_OK, 0, f.id, NULL);
+        turn();
+        assert_true(claim.n == 1 && claim.error == 0);
+        assert_eq(sent.n, 1);
+        assert_true(nothing_came());
+
+        vmm_client_let_go(client);
+        h = receive(NULL, NULL);
+        assert_eq(h.op, VMM_OP_STOP);
+        h = receive(&f, NULL);
+        assert_eq(f.type, AGENT_LIST_PROCESSES);
+        agent_says(AGENT_OK, 0, f.id, NULL);
+        turn();
+        assert_true(later.n == 1 && later.error == 0);
+        client = vmm_client_free(client);
+}
+
 TEST(what_waits_is_bounded_and_answered_when_the_client_goes) {
         static uint8_t blob[200000];
         static Answer a[32];
