@@ -10,8 +10,25 @@
  * cubed. The first frame is the agent's AGENT_READY, or an AGENT_ERROR with id 0 from a guest that
  * could not boot and powers off. Then requests flow from the host, each with an id of its own, and
  * each is answered by AGENT_OK or AGENT_ERROR frames with that id (all but the last with
- * FRAME_FLAG_MORE). Until AGENT_CLAIM is answered, all others but PING, SET_TIME, ADD_ENTROPY and
- * POWEROFF are refused with EAGAIN. Agent to host also: AGENT_EVENT_* frames with id 0.
+ * FRAME_FLAG_MORE). Until AGENT_CLAIM is answered, all others but PING, SET_TIME, ADD_ENTROPY, THAW and
+ * POWEROFF are refused with EAGAIN.
+ *
+ * Epochs. Each AGENT_CLAIM begins one. The first is that of the boot; a further one on the same control stream
+ * says that the guest has become a copy, or was put back in time. It may come at any moment, and any number of
+ * times: behind requests that are not answered yet, and in the middle of another claim, which then
+ * fails with ECANCELED. Requests that the guest had before it are part of the copy and answered as ever. In
+ * this order the agent reseeds the random number generator, sets the time, thaws the file system, sets the host
+ * name, brings CPUs online, grows the disk, leaves all streams behind, and runs the hooks in /etc/cube/fork.d
+ * (guest/hooks.h), at most 10 s; then it answers. Processes go on meanwhile; nothing new is started
+ * before the answer. A claim that failed leaves the guest unclaimed, and can be repeated.
+ *
+ * Streams belong to an epoch. The claim comes first, then the host resets the connections of all streams from
+ * before, and it opens none before the answer. To a program its stream is left behind as if nobody had
+ * looked: no end of input, no SIGPIPE, no SIGHUP. Its output is thrown away until it is attached again; what
+ * had not been attached yet keeps waiting for somebody, as before. Input of which all had come, up to
+ * its end, is still delivered; other input that the program had not taken is lost. A file that was being
+ * written is dropped, a TCP connection closed. In ordinary life a client that goes away is seen by the
+ * program: end of input, SIGPIPE, SIGHUP.
  *
  * A stream. The host connects to port AGENT_STREAM_PORT of the guest and sends one AGENT_STREAM_*
  * frame. The agent answers with exactly one AGENT_OK or AGENT_ERROR frame; the VMM takes that
@@ -47,7 +64,7 @@ typedef enum AgentFrameType {
 
         /* Control requests */
         AGENT_CLAIM = 32,             /* HOSTNAME, REALTIME_NSEC, ENTROPY, CPUS, DISK_BYTES: identity, before any
-                                         user code */
+                                         user code -> MESSAGE, when hooks failed */
         AGENT_EXEC,                   /* ARGV..., ENV..., CWD, USER, PTY + ROWS + COLS, TIMEOUT_USEC -> PID */
         AGENT_SIGNAL,                 /* PID, SIGNAL, GROUP */
         AGENT_RESIZE,                 /* PID, ROWS, COLS */
@@ -61,6 +78,12 @@ typedef enum AgentFrameType {
         AGENT_ADD_ENTROPY,            /* ENTROPY */
         AGENT_POWEROFF,               /* answered, then the guest goes down */
         AGENT_PING,
+        AGENT_FREEZE,                 /* FREEZE_DISK: makes ready to be saved. Writes out what is dirty, drops caches,
+                                         compacts memory. FREEZE_DISK: nothing can be written from here on
+                                         and the disk is clean; until AGENT_THAW or the next AGENT_CLAIM what
+                                         is refused before a claim is refused, and files on their way
+                                         into the guest end with ECANCELED */
+        AGENT_THAW,                   /* also when nothing is frozen */
 
         /* First frame of a stream */
         AGENT_STREAM_PROCESS = 64,    /* PID, STREAM -> raw; for a pty both ways */
@@ -112,6 +135,7 @@ typedef enum AgentTag {
         AGENT_TAG_EXIT_SIGNAL,        /* u32 */
         AGENT_TAG_TIMED_OUT,          /* u32 0/1 */
         AGENT_TAG_DISK_BYTES,         /* u64 */
+        AGENT_TAG_FREEZE_DISK,        /* u32 0/1 */
 } AgentTag;
 
 typedef enum AgentStream {

@@ -11,13 +11,17 @@
 /* Three pipes each for the live processes and the exited ones that nobody has read yet, and streams. */
 #define AGENT_NOFILE 16384U
 
-static int agent_start(Agent *a) {
+static int agent_start(Agent *a, const char *hooks_path, uint64_t hooks_usec) {
         struct rlimit limit = { .rlim_cur = AGENT_NOFILE, .rlim_max = 524288 };
 
         (void) setrlimit(RLIMIT_NOFILE, &limit);
         umask(0); /* modes are what the request says */
 
-        *a = (Agent) { .listen_fd = -EBADF, .signal_fd = -EBADF };
+        *a = (Agent) {
+                .listen_fd = -EBADF,
+                .signal_fd = -EBADF,
+                .hooks = { .path = hooks_path, .limit_usec = hooks_usec, .output_fd = -EBADF },
+        };
         int r = loop_init(&a->loop);
         if (r < 0)
                 return r;
@@ -31,6 +35,7 @@ static int agent_start(Agent *a) {
 }
 
 static void agent_done(Agent *a) {
+        hooks_stop(a);
         streams_done(a);
         if (a->control.agent)
                 control_done(&a->control);
@@ -39,10 +44,10 @@ static void agent_done(Agent *a) {
         loop_done(&a->loop);
 }
 
-int agent_run(void) {
+int agent_run(const char *hooks_path, uint64_t hooks_usec) {
         static Agent agent;
 
-        int r = agent_start(&agent);
+        int r = agent_start(&agent, hooks_path, hooks_usec);
         if (r >= 0)
                 r = loop_run(&agent.loop);
         agent_done(&agent);

@@ -6,11 +6,13 @@
  * It serves its host over one control stream (control.h), which comes back when it breaks, and any
  * number of streams (stream.h), each a connection of its own. Users' programs are Processes
  * (process.h). Nothing that a host asks for is served before it has claimed the guest, i.e. given
- * it time, entropy and a name of its own. */
+ * it time, entropy and a name of its own. Each claim begins an epoch (claim.h). */
 
 #include <sys/types.h>
 
 #include "guest/control.h"
+#include "guest/freeze.h"
+#include "guest/hooks.h"
 #include "guest/loop.h"
 
 typedef struct Process Process;
@@ -20,11 +22,18 @@ typedef struct Agent {
         Loop loop;
         Control control;
         bool claimed;
+        uint64_t epoch;         /* claims that were answered */
+        Reply claim_reply;      /* owed while the hooks run */
+        Hooks hooks;
+        Freeze freeze;
+        bool frozen;            /* or about to be: the agent writes no file */
+        Helper *helpers;
         bool stopping;          /* power-off has begun, nothing new is taken */
 
         int listen_fd;
         LoopSource listen_source;
         Stream *streams;
+        bool doubts;            /* some stream is in doubt */
 
         int signal_fd;
         LoopSource signal_source;
@@ -36,5 +45,5 @@ typedef struct Agent {
         unsigned shutdown_step;
 } Agent;
 
-/* Serves until the guest goes down. */
-int agent_run(void);
+/* Serves until the guest goes down. hooks: the directory, and how long all in it may take. */
+int agent_run(const char *hooks_path, uint64_t hooks_usec);

@@ -4,9 +4,11 @@
 #include "guest/claim.h"
 #include "guest/log.h"
 #include "guest/machine.h"
+#include "guest/stream.h"
 
-/* Entropy first: nothing that happens after it may repeat what another clone does. */
-static int claim(const Request *q, char message[static MACHINE_MESSAGE_MAX]) {
+/* Entropy first: nothing that happens after it may repeat what another copy does. A file system that was
+ * frozen comes back before the first that writes to it. */
+static int claim(Agent *a, const Request *q, char message[static MACHINE_MESSAGE_MAX]) {
         int r = 0;
 
         snprintf(message, MACHINE_MESSAGE_MAX, "entropy");
@@ -21,6 +23,11 @@ static int claim(const Request *q, char message[static MACHINE_MESSAGE_MAX]) {
         if (r < 0)
                 return r;
 
+        snprintf(message, MACHINE_MESSAGE_MAX, "thawing the file system");
+        r = freeze_end(a);
+        if (r < 0)
+                return r;
+
         snprintf(message, MACHINE_MESSAGE_MAX, "host name");
         if (q->hostname)
                 r = machine_set_hostname(q->hostname);
@@ -28,29 +35,52 @@ static int claim(const Request *q, char message[static MACHINE_MESSAGE_MAX]) {
                 return r;
 
         snprintf(message, MACHINE_MESSAGE_MAX, "CPUs");
-        return q->cpus > 1 ? machine_set_cpus(q->cpus, message) : 0;
+        if (q->cpus > 1)
+                r = machine_set_cpus(q->cpus, message);
+        if (r < 0)
+                return r;
+
+        snprintf(message, MACHINE_MESSAGE_MAX, "growing the disk");
+        return request_has(q, AGENT_TAG_DISK_BYTES) ? machine_grow_disk(q->disk_bytes) : 0;
+}
+
+static void claim_done(Agent *a, const char *failures) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(AGENT_FRAME_MAX);
+
+        a->claimed = true;
+        a->epoch++;
+        if (failures)
+                tlv_put_str(&w, AGENT_TAG_MESSAGE, failures);
+        reply_ok(&a->claim_reply, &w);
+}
+
+/* The claim before was that of the guest that this is a copy of. */
+static void supersede(Agent *a) {
+        if (!a->hooks.names)
+                return;
+        hooks_stop(a);
+        reply_error(&a->claim_reply, -ECANCELED, "another claim came");
 }
 
 void handle_claim(Agent *a, Request *q, Reply reply) {
         char message[MACHINE_MESSAGE_MAX];
 
-        int r = claim(q, message);
+        a->claimed = false;
+        int r = claim(a, q, message);
+        supersede(a);
+        if (a->epoch > 0)
+                streams_abandon(a);
         if (r < 0) {
                 log_error("claim failed at %s: %s", message, strerror(-r));
                 reply_error(&reply, r, "%s: %s", message, strerror(-r));
                 return;
         }
 
-        if (request_has(q, AGENT_TAG_DISK_BYTES)) {
-                r = machine_grow_disk(q->disk_bytes);
-                if (r < 0) {
-                        reply_error(&reply, r, "growing the disk: %s", strerror(-r));
-                        return;
-                }
-        }
-
-        a->claimed = true;
-        reply_ok(&reply, NULL);
+        a->claim_reply = reply;
+        if (a->epoch > 0)
+                hooks_start(a, a->epoch + 1, claim_done);
+        else
+                claim_done(a, NULL);
 }
 
 void handle_set_time(Agent *a, Request *q, Reply reply) {

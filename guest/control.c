@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -10,6 +11,7 @@
 #include "guest/dispatch.h"
 #include "guest/log.h"
 #include "guest/request.h"
+#include "guest/stream.h"
 #include "guest/task.h"
 #include "guest/transport.h"
 
@@ -32,6 +34,7 @@ static void control_disconnect(Control *c, int error) {
         c->generation++;
         c->state = CONTROL_WAITING;
         tasks_wake(c);
+        streams_judge(c->agent);
 
         (void) loop_set_timer(&c->retry, c->retry_usec);
         c->retry_usec = MIN(c->retry_usec * 2, RETRY_LAST_USEC);
@@ -134,8 +137,10 @@ static int control_run(Control *c) {
                 if (i == REQUESTS_PER_TURN)
                         return loop_rearm(&c->source);
                 r = read_frame(c);
-                if (r == -EAGAIN)
+                if (r == -EAGAIN) {
+                        streams_judge(c->agent);
                         break;
+                }
                 if (r < 0)
                         return r;
                 handle_frame(c);
@@ -190,6 +195,12 @@ void control_done(Control *c) {
 
 bool control_congested(const Control *c) {
         return outbox_size(&c->out) > CONTROL_OUT_MAX;
+}
+
+bool control_settled(const Control *c) {
+        struct pollfd p = { .fd = c->fd, .events = POLLIN };
+
+        return c->state != CONTROL_CONNECTED || poll(&p, 1, 0) == 0;
 }
 
 void control_flush(Control *c) {

@@ -46,6 +46,8 @@ void control_done(Control *c);
 /* Whether a long answer should pause until the host has read some. */
 bool control_congested(const Control *c);
 void control_flush(Control *c);
+/* Whether all that the host has sent so far was read, a claim among it. */
+bool control_settled(const Control *c);
 
 bool reply_wanted(const Reply *r);
 /* body may be NULL; errors of the writer become an AGENT_ERROR. */

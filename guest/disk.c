@@ -202,10 +202,15 @@ int disk_grow(uint64_t max_bytes) {
         return 0;
 }
 
-void disk_freeze(void) {
-        sync();
-        /* Can't be unmounted: it is beneath the root that we run on. Freezing writes the journal
-         * out and marks it clean all the same. */
-        if (writable_fd >= 0 && ioctl(writable_fd, FIFREEZE, 0) < 0)
-                log_warning("writable disk not frozen: %s", strerror(errno));
+int disk_fd(void) {
+        return writable_fd;
+}
+
+int disk_freeze(void) {
+        return writable_fd >= 0 && ioctl(writable_fd, FIFREEZE, 0) < 0 ? -errno : 0;
+}
+
+int disk_thaw(void) {
+        /* EINVAL: it isn't frozen. */
+        return writable_fd >= 0 && ioctl(writable_fd, FITHAW, 0) < 0 && errno != EINVAL ? -errno : 0;
 }

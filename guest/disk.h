@@ -16,5 +16,8 @@
 int disk_mount_root(const char *root, char ret_message[static DISK_MESSAGE_MAX]);
 /* To the device's size, at most to max_bytes. 0 too when there is nothing to grow. */
 int disk_grow(uint64_t max_bytes);
-/* Nothing can be written from here on, and what is on the disk is clean. */
-void disk_freeze(void);
+/* Of the writable file system's root, -EBADF without one. */
+int disk_fd(void);
+/* Nothing can be written from here on, and what is on the disk is clean. Without a disk that is so anyway. */
+int disk_freeze(void);
+int disk_thaw(void);

@@ -3,6 +3,7 @@
 #include "guest/claim.h"
 #include "guest/dispatch.h"
 #include "guest/files.h"
+#include "guest/freeze.h"
 #include "guest/listing.h"
 #include "guest/process.h"
 #include "guest/remove.h"
@@ -14,7 +15,7 @@ static void handle_ping(Agent *a, Request *q, Reply reply) {
 
 static const struct {
         uint16_t type;
-        bool unclaimed;         /* served before the claim too */
+        bool always;            /* before the claim and while the file system is frozen, too */
         void (*handle)(Agent *a, Request *q, Reply reply);
 } handlers[] = {
         { AGENT_CLAIM, true, handle_claim },
@@ -31,14 +32,18 @@ static const struct {
         { AGENT_ADD_ENTROPY, true, handle_add_entropy },
         { AGENT_POWEROFF, true, handle_poweroff },
         { AGENT_PING, true, handle_ping },
+        { AGENT_FREEZE, false, handle_freeze },
+        { AGENT_THAW, true, handle_thaw },
 };
 
 void dispatch_request(Agent *a, uint16_t type, Request *q, Reply reply) {
         for (size_t i = 0; i < ELEMENTSOF(handlers); i++) {
                 if (handlers[i].type != type)
                         continue;
-                if (!a->claimed && !handlers[i].unclaimed)
+                if (!a->claimed && !handlers[i].always)
                         reply_error(&reply, -EAGAIN, "not claimed yet");
+                else if (a->frozen && !handlers[i].always)
+                        reply_error(&reply, -EAGAIN, "the file system is frozen");
                 else
                         handlers[i].handle(a, q, reply);
                 return;

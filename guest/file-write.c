@@ -147,6 +147,13 @@ static void write_stream_run(Stream *s, uint32_t events) {
         stream_wake(s);
 }
 
+static void write_stream_freeze(Stream *s) {
+        WriteStream *x = s->state;
+
+        if (!x->failed && !s->finishing)
+                (void) write_failed(s, x, -ECANCELED);
+}
+
 static int write_stream_open(WriteStream *x, Stream *s, const Request *q) {
         mode_t mode = request_has(q, AGENT_TAG_MODE) ? (mode_t) q->mode : (mode_t) -1;
 
@@ -166,7 +173,11 @@ static int write_stream_open(WriteStream *x, Stream *s, const Request *q) {
 }
 
 void write_stream_start(Stream *s, Request *q) {
-        static const StreamKind kind = { .run = write_stream_run, .done = write_stream_done };
+        static const StreamKind kind = {
+                .run = write_stream_run,
+                .done = write_stream_done,
+                .freeze = write_stream_freeze,
+        };
         _cleanup_(write_stream_freep) WriteStream *x = NULL;
 
         x = new0(WriteStream, 1);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
-#include <linux/random.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #include "base/fd-util.h"
 #include "guest/disk.h"
+#include "guest/entropy.h"
+#include "guest/log.h"
 #include "guest/machine.h"
 
 int machine_set_time(uint64_t realtime_nsec) {
@@ -20,24 +20,7 @@ int machine_set_time(uint64_t realtime_nsec) {
 }
 
 int machine_add_entropy(const void *data, size_t size) {
-        struct {
-                struct rand_pool_info info;
-                uint8_t bytes[256];
-        } pool;
-
-        if (size > sizeof(pool.bytes))
-                return -EINVAL;
-        pool.info.entropy_count = (int) size * 8;
-        pool.info.buf_size = (int) size;
-        memcpy(pool.info.buf, data, size);
-
-        _cleanup_close_ int fd = open("/dev/urandom", O_RDWR|O_CLOEXEC);
-        if (fd < 0)
-                return -errno;
-        if (ioctl(fd, RNDADDENTROPY, &pool) < 0 || ioctl(fd, RNDRESEEDCRNG) < 0)
-                return -errno;
-        explicit_bzero(&pool, sizeof(pool));
-        return 0;
+        return entropy_add(data, size);
 }
 
 static int write_text(const char *path, int flags, const char *text) {
@@ -120,8 +103,30 @@ int machine_grow_disk(uint64_t max_bytes) {
         return disk_grow(max_bytes);
 }
 
+int machine_disk_fd(void) {
+        return disk_fd();
+}
+
+int machine_freeze(bool disk) {
+        sync();
+        /* What can be read again need not be saved, and free memory in one piece makes for few runs. Neither
+         * is worth failing for. */
+        (void) write_existing("/proc/sys/vm/drop_caches", "3");
+        (void) write_existing("/proc/sys/vm/compact_memory", "1");
+        return disk ? disk_freeze() : 0;
+}
+
+int machine_thaw(void) {
+        return disk_thaw();
+}
+
 void machine_poweroff(void) {
-        disk_freeze();
+        sync();
+        /* Can't be unmounted: it is beneath the root that we run on. Freezing writes the journal out and
+         * marks it clean all the same. */
+        int r = disk_freeze();
+        if (r < 0)
+                log_warning("writable disk not frozen: %s", strerror(-r));
         (void) reboot(RB_POWER_OFF);
         /* A kernel that can't: PID 1 must not return, a panic would say something else. */
         for (;;)

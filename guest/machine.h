@@ -11,11 +11,18 @@
  * more but read program text again and again: there is no swap. */
 void machine_set_memory_pressure(void);
 int machine_set_time(uint64_t realtime_nsec);
-/* Mixes it in with full credit and makes the generator reseed from it at once. */
 int machine_add_entropy(const void *data, size_t size);
 int machine_set_hostname(const char *name);
 /* Brings CPUs 1 to n - 1 online. */
 int machine_set_cpus(uint32_t n, char ret_message[static MACHINE_MESSAGE_MAX]);
 /* Grows the writable file system to what its disk has, at most to max_bytes. */
 int machine_grow_disk(uint64_t max_bytes);
+/* The file that machine_freeze() needs besides the standard ones, -EBADF for none. */
+int machine_disk_fd(void);
+/* Leaves little in memory that a snapshot would have to hold: writes out what is dirty, drops what can be
+ * read again, moves what is used together. disk: nothing can be written to the writable file system from
+ * here on, and what is on its disk is clean. Takes as long as the disk does: for a process of its own. */
+int machine_freeze(bool disk);
+/* 0 too when it isn't frozen. */
+int machine_thaw(void);
 _noreturn_ void machine_poweroff(void);

@@ -19,6 +19,9 @@
 #define REPORT_TRIES 50U
 #define REPORT_WAIT_MSEC 200
 
+#define HOOKS_DIRECTORY "/etc/cube/fork.d"
+#define HOOKS_USEC (10U * USEC_PER_SEC)
+
 static int connect_host(void) {
         for (unsigned i = 0; i < REPORT_TRIES; i++) {
                 _cleanup_close_ int fd = -EBADF;
@@ -84,7 +87,7 @@ int main(void) {
 
         machine_set_memory_pressure();
         log_info("root mounted, serving the host");
-        r = agent_run();
+        r = agent_run(HOOKS_DIRECTORY, HOOKS_USEC);
         if (r < 0)
                 log_error("agent failed: %s", strerror(-r));
         machine_poweroff();

@@ -12,7 +12,10 @@ typedef struct ProcessStream {
         Relay relay;
         Process *process;
         uint32_t which;
+        int found;              /* RELAY_*, not acted upon yet */
         bool end_of_file;       /* Ctrl-D has been typed for the host */
+        bool input_ended;       /* by a host that was still there */
+        bool abandoned;
 } ProcessStream;
 
 static const char *const stream_names[PROCESS_STREAMS] = {
@@ -26,7 +29,10 @@ static void process_stream_done(Stream *s) {
         ProcessStream *x = s->state;
 
         relay_done(&x->relay);
-        process_detach(x->process, x->which);
+        if (x->abandoned)
+                process_abandon(x->process, x->which);
+        else
+                process_detach(x->process, x->which);
         free(x);
 }
 
@@ -50,13 +56,8 @@ static void close_local(ProcessStream *x) {
         process_close(x->process, x->which);
 }
 
-static void run_terminal(ProcessStream *x, uint32_t events) {
+static void act_on_terminal(ProcessStream *x, int what) {
         Stream *s = x->relay.stream;
-
-        int what = relay_run(&x->relay, events);
-        /* A program that reads no input must not keep the loss of the terminal from being seen. */
-        if (what == 0 && (events & (EPOLLRDHUP|EPOLLHUP|EPOLLERR)) && transport_peer_gone(s->fd))
-                what = RELAY_HOST_GONE;
 
         if (what & RELAY_DOWN_END) {
                 /* A program may close its terminal just before it exits (cat does): closing our end
@@ -71,24 +72,55 @@ static void run_terminal(ProcessStream *x, uint32_t events) {
                 type_end_of_file(x);
 }
 
+/* As between programs on one host: the end of input closes the pipe, and a reader that goes away means
+ * SIGPIPE to the writer. */
+static void act_on_pipe(ProcessStream *x) {
+        Stream *s = x->relay.stream;
+
+        close_local(x);
+        stream_free(s);
+}
+
 static void process_stream_run(Stream *s, uint32_t events) {
         ProcessStream *x = s->state;
+        bool hung_up = events & (EPOLLRDHUP|EPOLLHUP|EPOLLERR);
 
-        if (x->which == AGENT_STREAM_PTY) {
-                run_terminal(x, events);
+        if (hung_up && x->which == AGENT_STREAM_STDIN && !transport_peer_gone(s->fd))
+                x->input_ended = true;
+
+        x->found |= relay_run(&x->relay, events);
+        /* A program that reads no input must not keep the loss of the terminal from being seen. */
+        if (x->found == 0 && hung_up && x->which == AGENT_STREAM_PTY && transport_peer_gone(s->fd))
+                x->found = RELAY_HOST_GONE;
+
+        if (x->found == 0 || ((x->found & (RELAY_UP_END|RELAY_HOST_GONE)) && stream_in_doubt(s)))
+                return;
+        int what = x->found;
+        x->found = 0;
+        if (x->which == AGENT_STREAM_PTY)
+                act_on_terminal(x, what);
+        else
+                act_on_pipe(x);
+}
+
+static void process_stream_abandon(Stream *s) {
+        ProcessStream *x = s->state;
+
+        /* All of the input had come before, up to its end: the program still gets it. */
+        if (x->input_ended) {
+                outbox_done(&s->out);
                 return;
         }
-
-        /* As between programs on one host: the end of input closes the pipe, and a reader that goes
-         * away means SIGPIPE to the writer. */
-        if (relay_run(&x->relay, events) != 0) {
-                close_local(x);
-                stream_free(s);
-        }
+        x->abandoned = true;
+        stream_free(s);
 }
 
 void process_stream_start(Stream *s, Request *q) {
-        static const StreamKind kind = { .run = process_stream_run, .done = process_stream_done };
+        static const StreamKind kind = {
+                .run = process_stream_run,
+                .done = process_stream_done,
+                .abandon = process_stream_abandon,
+        };
         int fd;
 
         Process *p = process_find(s->agent, q->pid);

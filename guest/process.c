@@ -7,6 +7,7 @@
 #include <termios.h>
 
 #include "base/agent-proto.h"
+#include "guest/helper.h"
 #include "guest/log.h"
 #include "guest/process.h"
 #include "guest/shutdown.h"
@@ -35,15 +36,17 @@ static void process_free(Process *p) {
         loop_remove(&p->status_source);
         loop_remove(&p->timer);
         safe_close(p->status_fd);
-        for (unsigned i = 0; i < PROCESS_STREAMS; i++)
+        for (unsigned i = 0; i < PROCESS_STREAMS; i++) {
+                drain_stop(&p->drains[i]);
                 safe_close(p->fds[i]);
+        }
         free(p->name);
         free(p);
 }
 
 static bool process_in_use(const Process *p) {
         for (unsigned i = 0; i < PROCESS_STREAMS; i++)
-                if (p->attached[i])
+                if (p->attached[i] || drain_active(&p->drains[i]))
                         return true;
         return p->waiters || p->starting;
 }
@@ -61,8 +64,7 @@ static void drop_oldest(Agent *a) {
                 process_free(waited ? waited : any);
 }
 
-/* The kernel has given its number to a new process. */
-static void forget_pid(Agent *a, pid_t pid) {
+void process_forget_pid(Agent *a, pid_t pid) {
         Process *p = process_find(a, (uint32_t) pid);
         if (!p)
                 return;
@@ -143,7 +145,7 @@ static Process *process_new(Agent *a, Request *q, const User *u, const Reply *re
                 .status_fd = TAKE_FD(s->status_fd),
                 .reply = *reply,
         };
-        forget_pid(a, p->pid);
+        process_forget_pid(a, p->pid);
         LIST_PREPEND(a->processes, p);
         a->n_live++;
         return p;
@@ -234,6 +236,8 @@ static bool reap(Agent *a) {
         pid_t pid;
 
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+                if (helper_reaped(a, pid, status))
+                        continue;
                 Process *p = process_find(a, (uint32_t) pid);
                 if (p && p->starting) {
                         /* Frees the record when its program never ran. */
@@ -290,16 +294,40 @@ int process_attach(Process *p, uint32_t which, Stream *s, int *ret_fd) {
         if (p->fds[which] < 0)
                 return -EPIPE;
 
+        drain_stop(&p->drains[which]);
         p->attached[which] = s;
         *ret_fd = p->fds[which];
         return 0;
 }
 
-void process_detach(Process *p, uint32_t which) {
-        p->attached[which] = NULL;
-        /* Nobody can find it any more. */
+/* Nobody can find it any more. */
+static void free_if_forgotten(Process *p) {
         if (p->pid == 0 && !process_in_use(p))
                 process_free(p);
+}
+
+void process_detach(Process *p, uint32_t which) {
+        p->attached[which] = NULL;
+        free_if_forgotten(p);
+}
+
+static void on_drained(Drain *d, void *userdata) {
+        Process *p = userdata;
+        uint32_t which = (uint32_t) (d - p->drains);
+
+        /* As for a terminal that is attached: closing our end would hang up on who is about to exit. */
+        if (which != AGENT_STREAM_PTY || p->exited)
+                process_close(p, which);
+        free_if_forgotten(p);
+}
+
+void process_abandon(Process *p, uint32_t which) {
+        if (which != AGENT_STREAM_STDIN && p->fds[which] >= 0) {
+                int r = drain_start(&p->drains[which], &p->agent->loop, p->fds[which], on_drained, p);
+                if (r < 0)
+                        log_error("output of process %d is not read any more: %s", (int) p->pid, strerror(-r));
+        }
+        process_detach(p, which);
 }
 
 void process_close(Process *p, uint32_t which) {
@@ -328,8 +356,7 @@ void process_remove_waiter(Waiter *w) {
 
         LIST_REMOVE(p->waiters, w);
         w->process = NULL;
-        if (p->pid == 0 && !process_in_use(p))
-                process_free(p);
+        free_if_forgotten(p);
 }
 
 static Process *find_live(Agent *a, const Request *q, const Reply *reply) {

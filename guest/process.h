@@ -4,11 +4,13 @@
 /* Programs that the host started, from fork until nobody can ask about them any more.
  *
  * A process holds our ends of its standard streams until a stream is attached to each, so nothing
- * that it writes is lost, and it blocks when nobody reads. After its exit the record stays for
+ * that it writes is lost, and it blocks when nobody reads. A stream that is abandoned at an epoch leaves
+ * them open: input stays silent, and output is thrown away until somebody attaches again. After its exit the record stays for
  * late waiters, up to PROCESSES_EXITED_MAX of them; those that were waited for go first. Every other
  * child of PID 1 is an orphan, reaped and forgotten. */
 
 #include "guest/agent.h"
+#include "guest/drain.h"
 #include "guest/list.h"
 #include "guest/request.h"
 
@@ -35,6 +37,7 @@ struct Process {
         bool pty;
         int fds[PROCESS_STREAMS];       /* ours, by AgentStream */
         Stream *attached[PROCESS_STREAMS];
+        Drain drains[PROCESS_STREAMS];  /* of output whose reader was abandoned */
         Waiter *waiters;
 
         bool starting;                  /* no exec yet, and the request is not answered */
@@ -53,11 +56,15 @@ struct Process {
 int processes_init(Agent *a);
 void processes_done(Agent *a);
 Process *process_find(Agent *a, uint32_t pid);
+/* The kernel has given this number to a new child. */
+void process_forget_pid(Agent *a, pid_t pid);
 
 /* Hands out the fd for one stream of the process, which stays the process's. -EINVAL when it has no
  * such stream, -EBUSY when that is attached already, -EPIPE when it is closed. */
 int process_attach(Process *p, uint32_t which, Stream *s, int *ret_fd);
 void process_detach(Process *p, uint32_t which);
+/* Detaches a stream whose client is another copy's: nothing of it is to reach the program. */
+void process_abandon(Process *p, uint32_t which);
 void process_close(Process *p, uint32_t which);
 /* What a terminal's other end going away means to those who use it. */
 void process_hang_up(Process *p);

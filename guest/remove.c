@@ -125,7 +125,7 @@ static int removal_next(Removal *x) {
 
 static void removal_step(Task *t) {
         Removal *x = (Removal *) t;
-        int r = 1;
+        int r = t->reply.control->agent->frozen ? -ECANCELED : 1;
 
         for (unsigned i = 0; r > 0 && i < REMOVE_STEP; i++)
                 r = removal_next(x);

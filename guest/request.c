@@ -52,6 +52,7 @@ static const Field fields[] = {
         FIELD(PORT, FIELD_U32, port),
         FIELD(SIZE, FIELD_U64, size),
         FIELD(DISK_BYTES, FIELD_U64, disk_bytes),
+        FIELD(FREEZE_DISK, FIELD_BOOL, freeze_disk),
 };
 
 #define T(tag) (UINT64_C(1) << AGENT_TAG_##tag)
@@ -75,6 +76,8 @@ static const struct {
         { AGENT_ADD_ENTROPY, T(ENTROPY), 0 },
         { AGENT_POWEROFF, 0, 0 },
         { AGENT_PING, 0, 0 },
+        { AGENT_FREEZE, 0, T(FREEZE_DISK) },
+        { AGENT_THAW, 0, 0 },
         { AGENT_STREAM_PROCESS, T(PID)|T(STREAM), 0 },
         { AGENT_STREAM_WAIT, T(PID), 0 },
         { AGENT_STREAM_READ, T(PATH), T(USER) },

@@ -20,7 +20,8 @@ typedef struct Request {
         char *hostname, *cwd, *user, *path, *target;
         StringList argv, env;
         uint64_t realtime_nsec, timeout_usec, size, disk_bytes;
-        uint32_t cpus, pty, rows, cols, pid, signal, group, follow, recursive, mode, parents, stream, port;
+        uint32_t cpus, pty, rows, cols, pid, signal, group, follow, recursive, mode, parents, stream, port,
+                freeze_disk;
         uint8_t entropy[AGENT_ENTROPY_MAX];
         size_t entropy_size;
 } Request;

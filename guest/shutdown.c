@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 
+#include "guest/freeze.h"
 #include "guest/log.h"
 #include "guest/machine.h"
 #include "guest/shutdown.h"
@@ -25,6 +26,9 @@ void shutdown_start(Agent *a) {
                 return;
         a->stopping = true;
         log_info("powering off");
+        /* Who waits to write could not end. */
+        (void) freeze_end(a);
+        hooks_stop(a);
 
         /* Every process but this one; those of the kernel don't care. */
         (void) kill(-1, SIGTERM);

@@ -13,8 +13,6 @@
 #include "base/fd-util.h"
 #include "guest/spawn.h"
 
-#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 /* What a login on a current distribution gives; the agent's own limit is much higher. */
 #define CHILD_NOFILE_SOFT 1024U
 #define CHILD_NOFILE_HARD 524288U
@@ -62,7 +60,7 @@ static char **make_environment(const Request *q, const User *u) {
                 { "USER", u->name },
                 { "LOGNAME", u->name },
                 { "SHELL", u->shell },
-                { "PATH", DEFAULT_PATH },
+                { "PATH", SPAWN_DEFAULT_PATH },
                 { "TERM", q->pty ? "xterm-256color" : NULL },
         };
         char **env = new0(char *, ELEMENTSOF(defaults) + q->env.n + 1);
@@ -123,6 +121,11 @@ static void set_limits(void) {
         umask(022);
 }
 
+void spawn_reset_child(void) {
+        reset_signals();
+        set_limits();
+}
+
 static void set_user(const User *u, int status_fd) {
         if (setgroups(u->n_groups, u->groups) < 0 || setresgid(u->gid, u->gid, u->gid) < 0 ||
             setresuid(u->uid, u->uid, u->uid) < 0)
@@ -138,9 +141,8 @@ static void set_directory(const Request *q, const User *u, int status_fd) {
 }
 
 static _noreturn_ void child_run(const Request *q, const User *u, const ChildEnds *ends) {
-        reset_signals();
+        spawn_reset_child();
         set_streams(ends);
-        set_limits();
         set_user(u, ends->status_fd);
         set_directory(q, u, ends->status_fd);
 

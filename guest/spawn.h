@@ -12,6 +12,8 @@
 #include "guest/request.h"
 #include "guest/user.h"
 
+#define SPAWN_DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 typedef struct SpawnFailure {
         int32_t error;          /* positive errno */
         char message[252];
@@ -24,5 +26,7 @@ typedef struct Spawned {
         int pty_fd;                             /* or the master */
 } Spawned;
 
+/* Signals, limits and umask as a program expects them; to be called in a child. */
+void spawn_reset_child(void);
 int spawn(const Request *q, const User *u, Spawned *ret);
 void spawned_done(Spawned *s);

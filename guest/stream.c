@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #include "base/agent-proto.h"
 #include "guest/file-stream.h"
@@ -118,10 +119,12 @@ int stream_read_frame(Stream *s) {
 static void stream_dispatch(Stream *s, uint16_t type, Request *q) {
         for (size_t i = 0; i < ELEMENTSOF(starters); i++)
                 if (starters[i].type == type) {
-                        if (s->agent->claimed)
-                                starters[i].start(s, q);
-                        else
+                        if (!s->agent->claimed)
                                 stream_answer_error(s, -EAGAIN, "not claimed yet");
+                        else if (s->agent->frozen)
+                                stream_answer_error(s, -EAGAIN, "the file system is frozen");
+                        else
+                                starters[i].start(s, q);
                         return;
                 }
         stream_answer_error(s, -EOPNOTSUPP, "request %u belongs on the control stream", type);
@@ -202,6 +205,50 @@ int streams_listen(Agent *a) {
         if (r < 0)
                 return r;
         return loop_add(&a->loop, &a->listen_source, a->listen_fd, EPOLLIN, on_listen, a);
+}
+
+bool stream_in_doubt(Stream *s) {
+        s->doubtful = !control_settled(&s->agent->control);
+        s->agent->doubts |= s->doubtful;
+        return s->doubtful;
+}
+
+void streams_judge(Agent *a) {
+        if (!a->doubts)
+                return;
+        a->doubts = false;
+        for (Stream *s = a->streams; s; s = s->list_next)
+                if (s->doubtful)
+                        stream_wake(s);
+}
+
+static void drop_waiting(Agent *a) {
+        /* No more than the queue holds; programs in the guest may go on connecting. */
+        for (unsigned i = 0; i < SOMAXCONN; i++) {
+                _cleanup_close_ int fd = -EBADF;
+
+                if (transport_accept(a->listen_fd, &fd) == -EAGAIN)
+                        return;
+        }
+}
+
+void streams_abandon(Agent *a) {
+        drop_waiting(a);
+        for (Stream *s = a->streams, *next; s; s = next) {
+                next = s->list_next;
+                if (s->kind && s->kind->abandon)
+                        s->kind->abandon(s);
+                else
+                        stream_free(s);
+        }
+}
+
+void streams_freeze(Agent *a) {
+        for (Stream *s = a->streams, *next; s; s = next) {
+                next = s->list_next;
+                if (s->kind && s->kind->freeze)
+                        s->kind->freeze(s);
+        }
 }
 
 void streams_done(Agent *a) {

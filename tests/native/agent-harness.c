@@ -94,6 +94,31 @@ int machine_grow_disk(uint64_t max_bytes) {
         return record("disk %llu\n", (unsigned long long) max_bytes);
 }
 
+int machine_disk_fd(void) {
+        return -EBADF;
+}
+
+/* A file freeze-error makes it fail with what is in it; a FIFO freeze-wait holds it until somebody writes. */
+int machine_freeze(bool disk) {
+        char path[4096], text[16] = "";
+
+        record("freeze %d\n", disk);
+        snprintf(path, sizeof(path), "%s/freeze-wait", directory);
+        _cleanup_close_ int wait_fd = open(path, O_RDONLY|O_CLOEXEC);
+        if (wait_fd >= 0)
+                (void) !read(wait_fd, text, 1);
+
+        snprintf(path, sizeof(path), "%s/freeze-error", directory);
+        _cleanup_close_ int error_fd = open(path, O_RDONLY|O_CLOEXEC);
+        if (error_fd < 0 || read(error_fd, text, sizeof(text) - 1) <= 0)
+                return 0;
+        return -atoi(text);
+}
+
+int machine_thaw(void) {
+        return record("thaw\n");
+}
+
 void machine_poweroff(void) {
         record("poweroff\n");
         exit(EXIT_SUCCESS);
@@ -107,7 +132,9 @@ int main(int argc, char *argv[]) {
         }
 
         directory = argv[1];
-        int r = agent_run();
+        char hooks[4096];
+        snprintf(hooks, sizeof(hooks), "%s/fork.d", directory);
+        int r = agent_run(hooks, 2 * USEC_PER_SEC);
         if (r < 0) {
                 fprintf(stderr, "agent: %s\n", strerror(-r));
                 return EXIT_FAILURE;

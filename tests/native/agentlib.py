@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speaks the agent's protocol (base/agent-proto.h) over unix sockets, to the harness."""
 
+import errno
 import os
+import pathlib
+import random
 import select
 import signal
 import socket
@@ -9,10 +12,14 @@ import struct
 import subprocess
 import time
 
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CUBE_BUILD", TOP / "build"))
+HARNESS = os.environ.get("CUBE_AGENT_HARNESS", str(BUILD / "tests/native/agent-harness"))
+
 OK, ERROR = 1, 2
 READY = 16
 (CLAIM, EXEC, SIGNAL, RESIZE, LIST_PROCESSES, STAT, LIST_DIRECTORY, REMOVE, RENAME, MKDIR, SET_TIME,
- ADD_ENTROPY, POWEROFF, PING) = range(32, 46)
+ ADD_ENTROPY, POWEROFF, PING, FREEZE, THAW) = range(32, 48)
 S_PROCESS, S_WAIT, S_READ, S_WRITE, S_TCP = range(64, 69)
 DATA, END, EXITED = range(96, 99)
 MORE = 1
@@ -21,7 +28,7 @@ STDIN, STDOUT, STDERR, PTY = range(4)
 TAGS = {name: i for i, name in enumerate(
     "ERRNO MESSAGE VERSION KERNEL_RELEASE CPUS MEM_BYTES HOSTNAME REALTIME_NSEC ENTROPY ARGV ENV CWD USER "
     "PTY ROWS COLS TIMEOUT_USEC PID SIGNAL GROUP PROCESS PATH TARGET FOLLOW FILE RECURSIVE MODE PARENTS "
-    "STREAM PORT SIZE EXIT_CODE EXIT_SIGNAL TIMED_OUT DISK_BYTES".split(), 1)}
+    "STREAM PORT SIZE EXIT_CODE EXIT_SIGNAL TIMED_OUT DISK_BYTES FREEZE_DISK".split(), 1)}
 NAMES = {v: k for k, v in TAGS.items()}
 U64 = {"MEM_BYTES", "REALTIME_NSEC", "TIMEOUT_USEC", "SIZE", "DISK_BYTES"}
 STR = {"MESSAGE", "KERNEL_RELEASE"}
@@ -58,6 +65,10 @@ def parse(data):
     return out
 
 
+def frame(type, data=b"", id=0, flags=0):
+    return struct.pack("<IHHI", len(data), type, flags, id) + data
+
+
 class File:
     def __init__(self, raw):
         self.size, self.mtime, self.mode, self.uid, self.gid, n = struct.unpack_from("<QQIIII", raw)
@@ -72,6 +83,31 @@ class AgentError(Exception):
         self.errno = fields["ERRNO"]
 
 
+class refused:
+    """A with block that must end in this AgentError."""
+
+    def __init__(self, number, text=""):
+        self.number, self.text = number, text
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, e, _):
+        assert kind is AgentError, f"not refused: {e!r}"
+        assert e.errno == self.number, f"{errno.errorcode.get(e.errno)}: {e}"
+        assert self.text in str(e)
+        return True
+
+
+def sanitized():
+    with open(HARNESS, "rb") as f:
+        return b"__asan_init" in f.read()
+
+
+def pattern(n):
+    return random.Random(n).randbytes(n)
+
+
 class Conn:
     """Frames on one socket."""
 
@@ -80,7 +116,7 @@ class Conn:
         sock.settimeout(30)
 
     def send(self, type, data=b"", id=0, flags=0):
-        self.sock.sendall(struct.pack("<IHHI", len(data), type, flags, id) + data)
+        self.sock.sendall(frame(type, data, id, flags))
 
     def read(self, n):
         out = bytearray()
@@ -106,7 +142,7 @@ class Conn:
 
 
 class Agent:
-    def __init__(self, harness, directory, claim=True):
+    def __init__(self, directory, claim=True):
         self.directory = str(directory)
         self.next_id = 1
         self.listener = socket.socket(socket.AF_UNIX)
@@ -115,7 +151,7 @@ class Agent:
         self.listener.settimeout(30)
         self.errors = open(self.path("stderr"), "w+")
         self.process = subprocess.Popen(
-            ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", harness, self.directory],
+            ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", HARNESS, self.directory],
             stderr=self.errors, stdin=subprocess.DEVNULL)
         self.accept()
         if claim:

@@ -3,6 +3,7 @@ import os
 
 import pytest
 
+import agentlib
 import vmm as vmm_module
 
 
@@ -14,10 +15,11 @@ def pytest_collection_modifyitems(items):
         missing = 'needs /dev/kvm'
     elif not os.path.exists(vmm_module.find_program()):
         missing = f'not built: {vmm_module.find_program()}'
-    if missing:
-        for item in items:
-            if 'vmm' in item.fixturenames:
-                item.add_marker(pytest.mark.skip(reason=missing))
+    for item in items:
+        if missing and 'vmm' in item.fixturenames:
+            item.add_marker(pytest.mark.skip(reason=missing))
+        if os.geteuid() != 0 and {'fresh', 'shared'} & set(item.fixturenames):
+            item.add_marker(pytest.mark.skip(reason='needs root: pid and mount namespaces, other users'))
 
 
 @pytest.fixture
@@ -38,3 +40,37 @@ def kernel():
     k = vmm_module.payload('exit')
     yield k
     os.unlink(k.path)
+
+
+def check_end(agent):
+    code, text = agent.stop()
+    assert code == 0, text
+    assert 'Sanitizer' not in text and 'runtime error' not in text, text
+
+
+@pytest.fixture
+def fresh(tmp_path_factory):
+    """Starts agents, and looks at how they ended."""
+    agents = []
+
+    def start(**kwargs):
+        agents.append(agentlib.Agent(tmp_path_factory.mktemp('agent'), **kwargs))
+        return agents[-1]
+
+    yield start
+    for a in agents:
+        check_end(a)
+
+
+@pytest.fixture(scope='module')
+def shared(tmp_path_factory):
+    a = agentlib.Agent(tmp_path_factory.mktemp('agent'))
+    yield a
+    check_end(a)
+
+
+@pytest.fixture
+def agent(shared):
+    """One agent for many tests: each must leave it well."""
+    yield shared
+    shared.alive()

@@ -37,7 +37,7 @@ static uint32_t in_have;
 
 static Conn *control;
 static uint64_t memory_bytes;
-static bool stalled, stubborn;
+static bool stalled, stubborn, claimed;
 /* Strings of a request, with a NUL behind each. */
 static char strings[16384];
 static uint32_t strings_used;
@@ -205,10 +205,17 @@ static void control_frame(Conn *c, const Header *h, Body body) {
         strings_used = 0;
         switch (h->type) {
         case AGENT_CLAIM:
+                if (claimed)
+                        processes_abandon();
+                claimed = true;
+                send_frame(c, AGENT_OK, h->id);
+                break;
         case AGENT_PING:
         case AGENT_SET_TIME:
         case AGENT_ADD_ENTROPY:
         case AGENT_RESIZE:
+        case AGENT_FREEZE:
+        case AGENT_THAW:
                 send_frame(c, AGENT_OK, h->id);
                 break;
         case AGENT_EXEC:

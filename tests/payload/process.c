@@ -311,6 +311,24 @@ void process_detach(Process *p, Conn *c) {
                 process_signal(p, 13);
 }
 
+static void abandon(Conn **c) {
+        if (*c)
+                (*c)->process = NULL;
+        *c = NULL;
+}
+
+void processes_abandon(void) {
+        Process *p;
+
+        for (unsigned i = 0; (p = process_nth(i)); i++) {
+                for (unsigned k = 0; k < ELEMENTSOF(p->streams); k++)
+                        abandon(&p->streams[k]);
+                abandon(&p->waiter);
+                /* Input that was not taken is lost, and counts for no other connection. */
+                p->ring_used = 0;
+        }
+}
+
 void process_input(Process *p, Conn *c, const uint8_t *data, uint32_t len) {
         p->count += len;
         if (p->program != PROGRAM_CAT || p->exited) {

@@ -40,6 +40,8 @@ const char *process_name(const Process *p);
 bool process_attach(Process *p, unsigned stream, Conn *c);
 bool process_attach_wait(Process *p, Conn *c);
 void process_detach(Process *p, Conn *c);
+/* An epoch: all connections are those of another copy, and none of these sees them break. */
+void processes_abandon(void);
 void process_input(Process *p, Conn *c, const uint8_t *data, uint32_t len);
 void process_input_end(Process *p);
 /* Moves what can be moved. True when something was. */

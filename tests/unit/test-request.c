@@ -101,7 +101,7 @@ TEST(random_records) {
 
                         for (size_t k = 0; k < len; k++)
                                 data[k] = k == 0 ? '/' : (uint8_t) rand_r(&seed);
-                        tlv_put(&w, (uint16_t) ((unsigned) rand_r(&seed) % (AGENT_TAG_DISK_BYTES + 2)), data, len);
+                        tlv_put(&w, (uint16_t) ((unsigned) rand_r(&seed) % (AGENT_TAG_FREEZE_DISK + 2)), data, len);
                 }
                 if (w.size > 0 && rand_r(&seed) % 4 == 0)
                         w.size -= (unsigned) rand_r(&seed) % 8;

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <malloc.h>
+#include <sys/wait.h>
+
+#include "guest/agent.h"
+#include "guest/freeze.h"
+#include "guest/machine.h"
+#include "guest/request.h"
+#include "guest/stream.h"
+
+static int run_freeze(const void *userdata) {
+        const Freeze *f = userdata;
+        return -machine_freeze(f->disk);
+}
+
+static void on_frozen(Helper *h, int status) {
+        Agent *a = h->agent;
+
+        int r = WIFEXITED(status) ? -WEXITSTATUS(status) : -ECANCELED;
+        if (r < 0)
+                a->frozen = false;
+        reply_result(&a->freeze.reply, r, "freezing");
+}
+
+int freeze_end(Agent *a) {
+        bool frozen = a->frozen;
+
+        /* Waits: it would else freeze behind our back what was thawed. */
+        helper_end(&a->freeze.helper);
+        int r = frozen ? machine_thaw() : 0;
+        if (r >= 0)
+                a->frozen = false;
+        return r;
+}
+
+void handle_freeze(Agent *a, Request *q, Reply reply) {
+        Freeze *f = &a->freeze;
+
+        if (f->helper.pid != 0) {
+                reply_error(&reply, -EBUSY, "a freeze is under way");
+                return;
+        }
+        f->reply = reply;
+        f->disk = q->freeze_disk;
+
+        int r = helper_start(&f->helper, a, run_freeze, f, machine_disk_fd(), on_frozen);
+        if (r < 0) {
+                reply_result(&reply, r, "freezing");
+                return;
+        }
+        if (f->disk) {
+                a->frozen = true;
+                streams_freeze(a);
+        }
+        (void) malloc_trim(0);
+}
+
+void handle_thaw(Agent *a, Request *q, Reply reply) {
+        if (a->freeze.helper.pid != 0)
+                reply_error(&reply, -EBUSY, "a freeze is under way");
+        else
+                reply_result(&reply, freeze_end(a), "thawing the file system");
+}
