@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What sandboxes can't do yet: pause, resume, rollback, fork and idle time-outs are refused. */
+/* What sandboxes can't do yet: rollback, fork and idle time-outs are refused. */
 
 #include "daemon/sandbox.h"
 #include "dbus/bus-errors.h"
 
 static int refuse(const Sandbox *s, const char *what, sd_bus_error *error) {
         return sd_bus_error_setf(error, BUS_ERROR_HOST_UNSUPPORTED, "Sandbox %s: this cubed has no %s", s->id, what);
-}
-
-int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error) {
-        return refuse(s, "pause", error);
-}
-
-int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
-        return refuse(s, "resume", error);
 }
 
 int sandbox_rollback(Sandbox *s, Snapshot *snapshot, SandboxDone done, void *userdata, sd_bus_error *error) {
