@@ -332,7 +332,12 @@ static int attach_netd(int fd, void *userdata) {
 }
 
 static int attach_stored(int fd, void *userdata) {
-        return store_client_attach(userdata, fd);
+        Manager *m = userdata;
+
+        int r = store_client_attach(m->store, fd);
+        if (r >= 0 && m->snapshots)
+                snapshot_store_retry(m->snapshots);
+        return r;
 }
 
 static int start_helpers(Manager *m) {
@@ -342,7 +347,7 @@ static int start_helpers(Manager *m) {
         if (r >= 0)
                 r = helper_start(m->event, "cube-netd", attach_netd, m->net, &m->priv->netd);
         if (r >= 0)
-                r = helper_start(m->event, "cube-stored", attach_stored, m->store, &m->priv->stored);
+                r = helper_start(m->event, "cube-stored", attach_stored, m, &m->priv->stored);
         return r < 0 ? log_error_errno(r, "Failed to start the helper processes: %m") : 0;
 }
 

@@ -234,15 +234,14 @@ static bool optional_id_valid(const char *id) {
         return !id || sandbox_id_valid(id);
 }
 
-bool snapshot_is_consistent(const Snapshot *s) {
+static bool is_consistent(const Snapshot *s) {
         static const uint8_t none[SNAPSHOT_ID_BYTES];
-        bool stands = s->parent || s->memory_parent || s->priv->parent_id || s->priv->memory_parent_id;
 
         return sandbox_id_valid(s->id) && s->template_id && sandbox_id_valid(s->template_id) &&
                optional_id_valid(s->sandbox_id) && optional_id_valid(s->priv->parent_id) &&
                optional_id_valid(s->priv->memory_parent_id) &&
-               !(s->kind == SNAPSHOT_TEMPLATE && stands) &&
-               (s->has_memory || !(s->memory_parent || s->priv->memory_parent_id)) &&
+               !(s->kind == SNAPSHOT_TEMPLATE && (s->priv->parent_id || s->priv->memory_parent_id)) &&
+               (s->has_memory || !s->priv->memory_parent_id) &&
                (!s->has_memory || memcmp(s->uuid, none, sizeof(none)) != 0) &&
                (s->durable || strlen(s->priv->boot) == SNAPSHOT_BOOT_MAX - 1);
 }
@@ -278,5 +277,17 @@ int snapshot_parse(const char *text, size_t size, Snapshot *s, const char **ret_
                 return r;
 
         *ret_reason = SNAPSHOT_JSON " contradicts itself";
-        return snapshot_is_consistent(s) ? 0 : -EBADMSG;
+        return is_consistent(s) ? 0 : -EBADMSG;
+}
+
+int snapshot_check_json(const Snapshot *s) {
+        _cleanup_(snapshot_free_memoryp) Snapshot *again = snapshot_alloc();
+        _cleanup_json_ json_object *o = snapshot_to_json(s);
+        const char *reason;
+
+        const char *text = o ? json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN) : NULL;
+        if (!again || !text)
+                return -ENOMEM;
+        int r = snapshot_parse(text, strlen(text), again, &reason);
+        return r == -EBADMSG ? -EINVAL : r;
 }

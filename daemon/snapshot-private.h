@@ -52,7 +52,8 @@ void snapshot_release_parents(Snapshot *s);
 /* snapshot-json.c */
 json_object *snapshot_to_json(const Snapshot *s);
 int snapshot_parse(const char *text, size_t size, Snapshot *s, const char **ret_reason);
-bool snapshot_is_consistent(const Snapshot *s);
+/* -EINVAL: what it would be written as is not what would be loaded. */
+int snapshot_check_json(const Snapshot *s);
 /* Aside, in its directory; ret_fd may be NULL. */
 int snapshot_write_json(const Snapshot *s, const char *name, int *ret_fd);
 
@@ -80,6 +81,8 @@ int snapshot_store_attach(SnapshotStore *store, Snapshot *s);
 void snapshot_store_detach(Snapshot *s);
 
 /* snapshot-remove.c */
+/* In the background. What can't be asked for now goes when cube-stored is there again, or at the next start. */
+void snapshot_discard_files(Snapshot *s);
 /* One without uses: out of the list, its files go in the background, s is gone. */
 void snapshot_drop(Snapshot *s);
 

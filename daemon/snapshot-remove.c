@@ -45,15 +45,18 @@ static void leave_store(Snapshot *s) {
         snapshot_release_parents(s);
 }
 
+void snapshot_discard_files(Snapshot *s) {
+        if (rename_away(s) < 0)
+                return;
+        _cleanup_free_ char *path = snapshot_client_path(s->store, s->priv->dir, NULL);
+        if (path)
+                (void) store_client_remove(s->store->client, path, NULL, NULL);
+}
+
 void snapshot_drop(Snapshot *s) {
         assert(s->n_users == 0);
 
-        /* What fails here is found again by the next start. */
-        if (rename_away(s) >= 0) {
-                _cleanup_free_ char *path = snapshot_client_path(s->store, s->priv->dir, NULL);
-                if (path)
-                        (void) store_client_remove(s->store->client, path, NULL, NULL);
-        }
+        snapshot_discard_files(s);
         leave_store(s);
         snapshot_free_memory(s);
 }

@@ -332,15 +332,24 @@ static void clean_directory(Snapshot *s) {
         }
 }
 
-static void clean_root(SnapshotStore *store) {
+static void remove_prefixed(SnapshotStore *store, const char *prefix) {
         _cleanup_(closedirp) DIR *d = NULL;
         struct dirent *de;
 
         if (open_list(store->root_fd, ".", &d) < 0)
                 return;
         while ((de = readdir(d)))
-                if (startswith(de->d_name, SNAPSHOT_NEW_PREFIX) || startswith(de->d_name, SNAPSHOT_GONE_PREFIX))
+                if (startswith(de->d_name, prefix))
                         remove_path(store, de->d_name, NULL);
+}
+
+void snapshot_store_retry(SnapshotStore *store) {
+        remove_prefixed(store, SNAPSHOT_GONE_PREFIX);
+}
+
+static void clean_root(SnapshotStore *store) {
+        remove_prefixed(store, SNAPSHOT_NEW_PREFIX);
+        remove_prefixed(store, SNAPSHOT_GONE_PREFIX);
         for (size_t i = 0; i < store->n_lost; i++)
                 remove_path(store, store->lost[i], NULL);
 }

@@ -94,10 +94,7 @@ Snapshot *snapshot_free(Snapshot *s) {
                 return NULL;
         assert(!s->priv->published);
 
-        /* What can't be asked for now goes at the next start. */
-        _cleanup_free_ char *path = snapshot_client_path(s->store, s->priv->dir, NULL);
-        if (path)
-                (void) store_client_remove(s->store->client, path, NULL, NULL);
+        snapshot_discard_files(s);
         snapshot_release_parents(s);
         return snapshot_free_memory(s);
 }
@@ -174,9 +171,9 @@ int snapshot_publish(Snapshot *s) {
 
         if (s->priv->published)
                 return -EALREADY;
-        if (!snapshot_is_consistent(s))
-                return -EINVAL;
         int r = snapshot_check_files(s);
+        if (r >= 0)
+                r = snapshot_check_json(s);
         if (r < 0)
                 return r;
         if (!snapshot_memory_fits(s, s->memory_parent))

@@ -115,6 +115,9 @@ Snapshot *snapshot_store_find_template(SnapshotStore *s, const char *template_id
  * snapshot_new(). */
 void snapshot_store_clean(SnapshotStore *s);
 
+/* Asks again for the removal of what is gone: once there is another cube-stored. */
+void snapshot_store_retry(SnapshotStore *s);
+
 /* Making one. The new one belongs to the caller until it is published: fill its fields (parents with
  * snapshot_set_parents()), create the files, publish. snapshot_free() of one that is not published removes
  * its directory. */
@@ -130,7 +133,7 @@ int snapshot_create_file(Snapshot *s, SnapshotFileKind file, int *ret_fd);
 int snapshot_link_file(Snapshot *s, SnapshotFileKind file, int fd);
 /* Writes snapshot.json and gives the directory its name; in the list from here, with one use that is the
  * caller's. Does not wait for the disk: a crash of the host may lose it, a crash of cubed does not. -EBADMSG:
- * the files are not those of this uuid and these parents. */
+ * the files are not those of this uuid and these parents. -EINVAL: fields that would not be loaded again. */
 int snapshot_publish(Snapshot *s);
 /* Then this: fsync by cube-stored of all of it and of what it stands on, durable from done() on. done may be
  * NULL; else it runs exactly once, later, unless the call failed. */

@@ -195,7 +195,8 @@ int store_client_merge_memory(StoreClient *c, const int *layers, size_t n_layers
                      &(Request) { .done = done, .userdata = userdata });
 }
 
-int store_client_merge_disk(StoreClient *c, const int *layers, size_t n_layers, int fd, StoreDone done, void *userdata) {
+int store_client_merge_disk(StoreClient *c, const int *layers, size_t n_layers, int fd, StoreDone done,
+                            void *userdata) {
         return merge(c, STORE_OP_MERGE_DISK, NULL, (Files) { layers, n_layers }, fd,
                      &(Request) { .done = done, .userdata = userdata });
 }

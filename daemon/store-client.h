@@ -47,4 +47,5 @@ int store_client_save_memory(StoreClient *c, const StoreMemory *m, int fd, Store
  * -E2BIG. Does not hold other requests up. */
 int store_client_merge_memory(StoreClient *c, const int *layers, size_t n_layers, size_t n_beneath, int fd,
                               StoreDone done, void *userdata);
-int store_client_merge_disk(StoreClient *c, const int *layers, size_t n_layers, int fd, StoreDone done, void *userdata);
+int store_client_merge_disk(StoreClient *c, const int *layers, size_t n_layers, int fd, StoreDone done,
+                            void *userdata);

@@ -212,8 +212,7 @@ static int add_files(Overlay *o, OverlayFds *fds, ErrorText *e) {
 
         if (fds->overlay_fd < 0)
                 return fds->n_layers > 0 ? error_set(e, -EINVAL, "layers of a disk without an overlay") : 0;
-        if (fds->n_layers > VMM_DISK_LAYERS_MAX)
-                return error_set(e, -E2BIG, "%u layers of a disk, %u can be", fds->n_layers, VMM_DISK_LAYERS_MAX);
+        assert(fds->n_layers <= VMM_DISK_LAYERS_MAX);
 
         o->owners = calloc(o->n_blocks / 2 + 1, 1);
         o->bounce = malloc(OVERLAY_UNIT_MAX);

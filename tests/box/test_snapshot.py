@@ -71,6 +71,7 @@ def test_one_from_it_is_a_copy_of_that_instant(taken):
         put(parent, 100, "late")
         with created_from(instant) as child:
             assert prop(child, "Start") == "restored"
+            assert prop(child, "KernelRelease") == prop(parent, "KernelRelease") != ""
             assert count(child) >= before
             goes_on(child)
             assert sector(child, 100) == "early"
@@ -87,14 +88,13 @@ def test_one_from_it_is_a_copy_of_that_instant(taken):
 def test_it_outlives_its_sandbox(taken):
     with counting() as sandbox_id:
         put(sandbox_id, 7, "kept")
-        instant = taken(sandbox_id)
         least = count(sandbox_id)
+        instant = taken(sandbox_id)
     wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
     for _ in range(2):
         with created_from(instant) as child:
-            goes_on(child)
+            assert goes_on(child) >= least
             assert sector(child, 7) == "kept"
-            assert least > 0
 
 
 def test_many_in_a_row_stay_apart(taken):
@@ -105,12 +105,13 @@ def test_many_in_a_row_stay_apart(taken):
             put(sandbox_id, 50 + i % 3, f"number{i}")
             made.append((taken(sandbox_id), count(sandbox_id)))
         goes_on(sandbox_id)
-        for i, (instant, _) in enumerate(made):
-            with created_from(instant) as child:
-                assert sector(child, 50 + i % 3) == f"number{i}"
-                goes_on(child)
-    with created_from(made[-1][0]) as child:
-        assert goes_on(child) <= made[-1][1] + 100000
+    # what the counter left in memory is checked by each as it goes on
+    least = 0
+    for i, (instant, after) in enumerate(made):
+        with created_from(instant) as child:
+            assert sector(child, 50 + i % 3) == f"number{i}"
+            assert goes_on(child) >= least
+            least = after
 
 
 def test_generations(taken):

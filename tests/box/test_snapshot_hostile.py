@@ -7,9 +7,13 @@ import os
 import dbus
 import pytest
 
-from cubetest import ctl_ok, prop, snapshot
+from cubetest import created_from, ctl_ok, prop, remove_snapshot, sandbox, snapshot
 from test_hostile_vmm import gone, hostile, libexec  # noqa: F401
 from test_snapshot_failures import SNAPSHOTS, nothing_of_it, refused
+
+
+def counter(sandbox_id, name):
+    return sandbox(sandbox_id).GetStatistics()[name]
 
 
 @pytest.mark.parametrize("mode, words", [
@@ -45,3 +49,15 @@ def test_one_that_does_not_run_again_is_ended(hostile, mode):  # noqa: F811
     gone(sandbox_id)
     assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "vmm-error"
     nothing_of_it(before)
+
+
+def test_more_memory_is_plugged_before_the_create_is_answered(hostile):  # noqa: F811
+    instant = snapshot(hostile("plugs"))
+    with created_from(instant, memory=dbus.UInt64(256 << 20)) as child:
+        assert prop(child, "Start") == "restored"
+        assert prop(child, "Memory") == 256 << 20
+        assert counter(child, "mem-plugged-bytes") == 192 << 20
+    with created_from(instant) as child:
+        assert prop(child, "Memory") == 64 << 20
+        assert counter(child, "mem-plugged-bytes") == 0
+    remove_snapshot(instant)

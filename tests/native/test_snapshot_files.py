@@ -2,7 +2,6 @@
 """Damaged and hostile files of snapshots: refused by name, or harmless."""
 
 import errno
-import os
 import random
 import struct
 import time

@@ -316,6 +316,14 @@ def test_wrong_files_change_nothing(line):
     try_one(bad, 'saved last', layer=stale_layer, overlay=fresh)
     for chain in ([a, b, c, stale_layer], [a, c, last], [a, b, c], [last, flat], [low, last], [c, last], [flat, flat]):
         try_one(bad, '', layers=chain, overlay=fresh)
+    # Sound in itself, but on top of something else.
+    ident, other = snapshot.parsed().id, bytes(range(16))
+    low, alone, over = (line.directory / x for x in ('other', 'alone', 'over'))
+    s.write_layer(low, s.MEMORY, other, s.NO_ID, [])
+    s.write_layer(alone, s.MEMORY, ident, s.NO_ID, [])
+    s.write_layer(over, s.MEMORY, ident, other, [])
+    try_one(bad, 'stands on another', layer=alone, overlay=fresh)
+    try_one(bad, 'stands on another', layers=[low, over], overlay=fresh)
     for overlay, text in ((used, 'not empty'), (longer, 'only'), (present, 'in use'), (d[0], 'in use')):
         try_one(invalid, text, layer=last, overlay=overlay)
         try_one(invalid, '', layer=last, overlay=overlay, disk_layers=[*d, present])

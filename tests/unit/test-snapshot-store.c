@@ -487,15 +487,28 @@ TEST(only_what_can_be_loaded_is_published) {
         int fd;
 
         fixture_load(&f);
+        Snapshot *below = fixture_publish(&f, SNAPSHOT_USER, NULL, 0, 1);
         Snapshot *s = fixture_new(&f, SNAPSHOT_USER, NULL, 0, 1);
         (void) snprintf(path, sizeof(path), ".new-%s", s->id);
         s->uuid[0]++;
         assert_eq(snapshot_publish(s), -EBADMSG);
         s->uuid[0]--;
+        s->name = strdup("a\nb");
+        assert_eq(snapshot_publish(s), -EINVAL);
+        free(s->name);
+        s->name = NULL;
+        s->cpu_quota_usec = 0;
+        assert_eq(snapshot_publish(s), -EINVAL);
+        s->cpu_quota_usec = 1;
+        s->kind = SNAPSHOT_TEMPLATE;
+        assert_ok(snapshot_set_parents(s, below, NULL));
+        assert_eq(snapshot_publish(s), -EINVAL);
+        assert_ok(snapshot_set_parents(s, NULL, NULL));
+        s->kind = SNAPSHOT_USER;
         (void) strcat(path, "/disk");
         assert_ok(unlinkat(f.store->root_fd, path, 0));
         assert_eq(snapshot_publish(s), -ENOENT);
-        assert_eq(f.store->n_snapshots, 0);
+        assert_eq(f.store->n_snapshots, 1);
 
         /* the frozen overlay, which has no name yet */
         _cleanup_close_ int overlay = open(f.root, O_TMPFILE|O_RDWR|O_CLOEXEC, 0600);
