@@ -235,6 +235,10 @@ static void adopt_running(Sandbox *s) {
         int r = connect_vmm(s);
         if (r >= 0)
                 r = sandbox_arm_deadline(s);
+        /* What was asked of it before is not known. */
+        sandbox_touch(s);
+        if (r >= 0)
+                r = sandbox_arm_idle(s);
         if (r < 0) {
                 log_warning_errno(r, "Sandbox %s can't be taken over, ending it: %m", s->id);
                 sandbox_end(s, VMM_EXIT_LOST);

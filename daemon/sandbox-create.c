@@ -90,14 +90,16 @@ static void send_time(Sandbox *s) {
         (void) sandbox_agent_request(s, AGENT_SET_TIME, &w, NULL, NULL, NULL);
 }
 
-static int start_lifetime(Sandbox *s) {
+static int start_timeouts(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
         if (s->timeout_usec != UINT64_MAX) {
                 p->deadline_boot_usec = usec_add(clock_usec(CLOCK_BOOTTIME), s->timeout_usec);
                 s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), s->timeout_usec);
         }
-        return sandbox_arm_deadline(s);
+        sandbox_touch(s);
+        int r = sandbox_arm_deadline(s);
+        return r < 0 ? r : sandbox_arm_idle(s);
 }
 
 /* From its new state.json on it is not a paused one any more, and its sandbox.json can go. */
@@ -139,9 +141,9 @@ static void sandbox_runs(Sandbox *s) {
         p->step = STEP_RUNNING;
         p->was_running = true;
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
-        int r = start_lifetime(s);
+        int r = start_timeouts(s);
         if (r < 0) {
-                fail_errno(s, r, "setting its lifetime");
+                fail_errno(s, r, "setting its time-outs");
                 return;
         }
 

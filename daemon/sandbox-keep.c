@@ -242,6 +242,7 @@ static void close_fds(struct SandboxPrivate *p) {
 static void drop_sources(struct SandboxPrivate *p) {
         p->exit_source = sd_event_source_disable_unref(p->exit_source);
         p->deadline_timer = sd_event_source_disable_unref(p->deadline_timer);
+        p->idle_timer = sd_event_source_disable_unref(p->idle_timer);
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
         p->stop_timer = sd_event_source_disable_unref(p->stop_timer);
         p->finish_source = sd_event_source_disable_unref(p->finish_source);
@@ -273,6 +274,7 @@ void sandbox_unmake(Sandbox *s) {
         sandbox_unlink_overlay(s);
         sd_bus_error_free(&p->error);
         p->agent_ready = p->agent_lost = p->end_expected = p->vmm_lost = p->exited = p->adopted = false;
+        p->idle_asking = p->idle_was_busy = false;
         p->was_running = true;
         p->n_device_errors = 0;
         p->step = STEP_NETNS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What sandboxes can't do yet: rollback, fork and idle time-outs are refused. */
+/* What sandboxes can't do yet: rollback and fork are refused. */
 
 #include "daemon/sandbox.h"
 #include "dbus/bus-errors.h"
@@ -15,8 +15,4 @@ int sandbox_rollback(Sandbox *s, Snapshot *snapshot, SandboxDone done, void *use
 
 int sandbox_fork(Sandbox *s, size_t n, const SandboxSpec *spec, ForkDone done, void *userdata, sd_bus_error *error) {
         return refuse(s, "fork", error);
-}
-
-int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error) {
-        return refuse(s, "idle time-outs", error);
 }

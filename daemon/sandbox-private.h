@@ -84,7 +84,9 @@ struct SandboxPrivate {
         bool netns_pending;
 
         uint64_t deadline_boot_usec; /* CLOCK_BOOTTIME; UINT64_MAX = none */
-        sd_event_source *deadline_timer, *step_timer, *stop_timer, *finish_source;
+        uint64_t active_boot_usec;   /* CLOCK_BOOTTIME: when it was last seen not idle */
+        bool idle_asking, idle_was_busy;
+        sd_event_source *deadline_timer, *idle_timer, *step_timer, *stop_timer, *finish_source;
 
         VmmExitReason kill_reason; /* why we killed it, if so */
         sd_bus_error error;        /* why it failed while it was being created */
@@ -131,8 +133,13 @@ Sandbox *sandbox_free(Sandbox *s);
 DEFINE_CLEANUP(Sandbox *, sandbox_free);
 void sandbox_set_state(Sandbox *s, SandboxState state);
 void sandbox_changed(Sandbox *s, const char *property);
-int sandbox_arm_deadline(Sandbox *s);
 uint64_t clock_usec(clockid_t clock);
+
+/* sandbox-timeout.c */
+int sandbox_arm_deadline(Sandbox *s);
+int sandbox_arm_idle(Sandbox *s);
+/* Something was asked of its guest. */
+void sandbox_touch(Sandbox *s);
 
 /* sandbox-check.c: fills s from spec, or says what is wrong with it */
 int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error);

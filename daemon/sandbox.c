@@ -113,6 +113,7 @@ static void private_free(Sandbox *s) {
         sd_event_source_disable_unref(p->turn_source);
         sd_event_source_disable_unref(p->exit_source);
         sd_event_source_disable_unref(p->deadline_timer);
+        sd_event_source_disable_unref(p->idle_timer);
         sd_event_source_disable_unref(p->step_timer);
         sd_event_source_disable_unref(p->stop_timer);
         sd_event_source_disable_unref(p->limits_timer);
@@ -170,59 +171,6 @@ void sandbox_set_state(Sandbox *s, SandboxState state) {
         sandbox_changed(s, "State");
         sandbox_changed(s, "StateChangedTimestamp");
         manager_update_status(s->manager);
-}
-
-static int on_deadline(sd_event_source *source, uint64_t usec, void *userdata) {
-        Sandbox *s = userdata;
-
-        log_info("Sandbox %s: its lifetime is over", s->id);
-        sandbox_end(s, VMM_EXIT_TIMEOUT);
-        return 0;
-}
-
-int sandbox_arm_deadline(Sandbox *s) {
-        struct SandboxPrivate *p = s->priv;
-
-        if (p->deadline_boot_usec == UINT64_MAX) {
-                p->deadline_timer = sd_event_source_disable_unref(p->deadline_timer);
-                return 0;
-        }
-        /* BOOTTIME: a host that slept must not extend lifetimes, and nobody's setting of the clock
-         * may end them. */
-        if (!p->deadline_timer)
-                return sd_event_add_time(s->manager->event, &p->deadline_timer, CLOCK_BOOTTIME, p->deadline_boot_usec,
-                                         100 * USEC_PER_MSEC, on_deadline, s);
-        int r = sd_event_source_set_time(p->deadline_timer, p->deadline_boot_usec);
-        return r < 0 ? r : sd_event_source_set_enabled(p->deadline_timer, SD_EVENT_ONESHOT);
-}
-
-static void save_anywhere(Sandbox *s) {
-        if (!sandbox_on_disk(s))
-                (void) sandbox_save(s);
-        sandbox_keep_again(s);
-}
-
-int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error) {
-        if (timeout_usec == 0)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                         "A timeout of 0 makes no sense; use Stop or Kill to end sandbox %s", s->id);
-        if (s->state == SANDBOX_STOPPING)
-                return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is stopping", s->id);
-
-        s->timeout_usec = timeout_usec;
-        /* One in the making counts from when it runs, as does one that is on disk. */
-        if (s->state == SANDBOX_RUNNING || s->state == SANDBOX_PAUSING) {
-                s->priv->deadline_boot_usec = usec_add(clock_usec(CLOCK_BOOTTIME), timeout_usec);
-                int r = sandbox_arm_deadline(s);
-                if (r < 0)
-                        return sd_bus_error_set_errno(error, r);
-        }
-        if (!sandbox_on_disk(s))
-                s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), timeout_usec);
-        save_anywhere(s);
-        sandbox_changed(s, "TimeoutUSec");
-        sandbox_changed(s, "Deadline");
-        return 0;
 }
 
 int sandbox_add_waiter(SandboxWaiter **list, SandboxDone done, void *userdata) {
