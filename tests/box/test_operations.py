@@ -196,5 +196,5 @@ def test_operation_in_state(template, operation, state, outcome):
         next(maker, None)
         for copy in set(sandbox_ids()) - before:
             ctl_ok("kill", copy)
-        for line in ctl_ok("snapshot", "list", "--no-legend", "--sandbox", sandbox_id).splitlines():
+        for line in ctl_ok("snapshot", "list", "--no-legend", "--kind", "snapshot", "--sandbox", sandbox_id).splitlines():
             ctl_ok("snapshot", "rm", line.split()[0])

@@ -107,16 +107,18 @@ def test_an_idle_time_out_outlives_cubed(clean):
 
 
 def test_a_pause_that_fails_at_the_end_harms_nothing(clean):
-    """There is no place for its snapshot."""
+    """There is no place for its description."""
     with created("--timeout", "1h", "--on-timeout", "pause") as sandbox_id:
-        os.rename("/var/lib/cubed/snapshots", "/var/lib/cubed/snapshots.away")
+        in_its_way = f"/var/lib/cubed/sandboxes/{sandbox_id}"
+        with open(in_its_way, "wb"):
+            pass
         try:
             sandbox(sandbox_id).SetTimeout(dbus.UInt64(1_000_000))
             wait_for("the pause to fail", lambda: journal(sandbox_id, "CUBE_EVENT=pause-failed"))
             assert prop(sandbox_id, "State") == "running"
             assert ctl_ok("exec", sandbox_id, "--", "echo", "fine") == "fine\n"
         finally:
-            os.rename("/var/lib/cubed/snapshots.away", "/var/lib/cubed/snapshots")
+            os.unlink(in_its_way)
         said = run("journalctl", "-u", "cubed.service", "--no-pager", "-g", f"{sandbox_id}.*trying again").stdout
         assert said
         sandbox(sandbox_id).SetTimeout(dbus.UInt64(1_000_000))
