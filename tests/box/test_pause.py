@@ -6,7 +6,7 @@ import os
 import dbus
 import pytest
 
-from cubetest import (ERROR, created, ctl, ctl_ok, events, journal, leftovers, prop, run, sandbox, options, sandbox_ids, wait_for)
+from cubetest import created, ctl_ok, events, leftovers, options, prop, run, sandbox, sandbox_ids, wait_for
 from snapshots import count, counting, goes_on, put, sector
 
 
