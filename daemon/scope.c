@@ -17,8 +17,8 @@
 #define RESULT_POLL_USEC (50 * USEC_PER_MSEC)
 #define RESULT_POLLS_MAX 40U
 /* And one of the same name, whose processes are gone, it forgets in its own time. */
-#define START_AGAIN_USEC (20 * USEC_PER_MSEC)
-#define STARTS_MAX 500U
+#define START_AGAIN_USEC (50 * USEC_PER_MSEC)
+#define START_AGAIN_FOR_USEC (5 * USEC_PER_SEC)
 
 struct Units {
         sd_bus *bus;
@@ -33,6 +33,7 @@ struct Scope {
         bool referenced;           /* by us, at PID 1 */
 
         sd_bus_message *start;     /* kept for another try */
+        uint64_t start_until_usec; /* CLOCK_MONOTONIC, from the first failure on */
         unsigned n_starts;
         sd_event_source *start_timer;
         char *job;                 /* path of the start job */
@@ -278,14 +279,23 @@ static int on_reset_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_e
         return 0;
 }
 
+static bool may_try_again(Scope *s) {
+        struct timespec ts;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+        uint64_t now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        if (s->n_starts++ == 0)
+                s->start_until_usec = now + START_AGAIN_FOR_USEC;
+        return now < s->start_until_usec;
+}
+
 static int on_start_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
         Scope *s = userdata;
         const sd_bus_error *e = sd_bus_message_get_error(m);
         const char *job;
 
         s->slot = sd_bus_slot_unref(s->slot);
-        if (e && s->n_starts < STARTS_MAX && sd_bus_error_has_name(e, "org.freedesktop.systemd1.UnitExists")) {
-                s->n_starts++;
+        if (e && sd_bus_error_has_name(e, "org.freedesktop.systemd1.UnitExists") && may_try_again(s)) {
                 if (sd_bus_call_method_async(s->units->bus, &s->slot, PID1_NAME, PID1_PATH, PID1_MANAGER,
                                              "ResetFailedUnit", on_reset_reply, s, "s", s->name) >= 0)
                         return 0;
