@@ -120,7 +120,7 @@ static void note_rolled_back(Sandbox *s, Snapshot *n, const char *what) {
  * nothing yet goes on as after a snapshot that was not taken, and what is between is put back. 1: its VMM runs or will,
  * there is nothing more to do. */
 static int settle_rollback(Sandbox *s, const Hello *h) {
-        Snapshot *safety = s->priv->kept[0], *target = s->priv->kept[1];
+        Snapshot *safety = s->priv->pending[0], *target = s->priv->pending[1];
 
         if (runs_on(h, safety)) {
                 note_rolled_back(s, safety, "a rollback was undone, to");
@@ -138,9 +138,24 @@ static int settle_rollback(Sandbox *s, const Hello *h) {
         return 0;
 }
 
+/* It runs. */
+static void pay_debts(Sandbox *s) {
+        if (s->priv->thaw_owed)
+                sandbox_thaw(s);
+        s->priv->thaw_owed = false;
+        /* Its resume was not quite over. */
+        if (s->disk_top && s->disk_top->kind == SNAPSHOT_PAUSE) {
+                int r = snapshot_remove(s->disk_top, NULL, NULL);
+                if (r < 0)
+                        log_warning_errno(r, "Snapshot %s can't be removed: %m", s->disk_top->id);
+        }
+}
+
 static void on_resumed(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
         Sandbox *s = userdata;
 
+        if (error >= 0)
+                pay_debts(s);
         if (error >= 0 || error == -ECONNRESET || s->priv->exited)
                 return;
         log_warning("Sandbox %s was paused when cubed ended and can't be made to run again, ending it: %s", s->id, message);
@@ -164,11 +179,15 @@ static void settle(Sandbox *s, VmmClient *c, const Hello *h) {
         }
         if (r == 0 && *s->priv->capture_id)
                 settle_capture(s, h);
-        sandbox_release_kept(s);
+        sandbox_release_pending(s);
         if (h->state == VMM_STATE_STOPPING)
                 sandbox_set_state(s, SANDBOX_STOPPING);
-        if (r != 0 || h->state != VMM_STATE_PAUSED)
+        if (r != 0)
                 return;
+        if (h->state != VMM_STATE_PAUSED) {
+                pay_debts(s);
+                return;
+        }
         r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_resumed, s);
         if (r < 0)
                 on_resumed(c, r, strerror(-r), NULL, s);
@@ -213,7 +232,7 @@ static int open_process(Sandbox *s) {
         return fd;
 }
 
-static void use_template(Sandbox *s) {
+void sandbox_use_template(Sandbox *s) {
         TemplateStore *store = s->manager->templates;
 
         for (size_t i = 0; store && i < store->n_templates; i++)
@@ -222,11 +241,11 @@ static void use_template(Sandbox *s) {
                         template_use(s->priv->template);
                         return;
                 }
-        log_warning("Sandbox %s runs from template %s, which is gone", s->id, s->template_id);
+        log_warning("Sandbox %s stands on template %s, which is gone", s->id, s->template_id);
 }
 
 static void keep_what_was_before(Sandbox *s) {
-        Snapshot *safety = s->priv->kept[0];
+        Snapshot *safety = s->priv->pending[0];
         char why[160];
 
         if (!*s->priv->rollback_id || !safety)
@@ -243,7 +262,7 @@ static void report_dead(Sandbox *s) {
 
         if (s->builder)
                 return;
-        if (s->state == SANDBOX_CREATING) {
+        if (sandbox_in_making(s)) {
                 audit_failed(s->manager->audit, s, "cubed ended while it was being created");
                 log_info("Sandbox %s was being created when cubed ended, removed", s->id);
                 return;
@@ -283,24 +302,76 @@ static void adopt_running(Sandbox *s) {
                 sandbox_end(s, VMM_EXIT_KILLED);
                 return;
         }
-        if (s->state == SANDBOX_CREATING) {
+        if (sandbox_in_making(s)) {
                 sandbox_failf(s, BUS_ERROR_INTERNAL, "cubed ended while sandbox %s was being created", s->id);
                 return;
         }
-        use_template(s);
+        sandbox_use_template(s);
         s->priv->was_running = true;
         s->priv->step = STEP_RUNNING;
+        /* Without a sandbox.json its pause came to nothing. */
+        if (s->state == SANDBOX_PAUSING) {
+                s->state = SANDBOX_RUNNING;
+                s->priv->thaw_owed = true;
+                (void) sandbox_save(s);
+        }
         int r = connect_vmm(s);
         if (r >= 0)
                 r = sandbox_arm_deadline(s);
         if (r >= 0)
                 r = sandbox_arm_checkpoints(s);
+        /* What was asked of it before is not known. */
+        sandbox_touch(s);
+        if (r >= 0)
+                r = sandbox_arm_idle(s);
         if (r < 0) {
                 log_warning_errno(r, "Sandbox %s can't be taken over, ending it: %m", s->id);
                 sandbox_end(s, VMM_EXIT_LOST);
                 return;
         }
         audit_adopted(s->manager->audit, s);
+}
+
+/* What is left of its VMM goes, whatever that was at: sandbox.json says what it is. */
+static int adopt_kept(Manager *m, const Sandbox *left) {
+        _cleanup_(sandbox_freep) Sandbox *s = NULL;
+        struct SandboxPrivate *p;
+
+        int r = sandbox_find_kept(m, left->id, &s);
+        if (r < 0)
+                return log_error_errno(r, "The " SANDBOX_KEPT_FILE " of sandbox %s can't be read: %m", left->id);
+        p = s->priv;
+        p->process.pid = s->vmm_pid = left->vmm_pid;
+        p->vmm_start_time = left->priv->vmm_start_time;
+        p->process.pid_fd = open_process(s);
+        if (p->process.pid_fd < 0) {
+                sandbox_unmake(s);
+                r = manager_add_sandbox(m, s);
+                if (r >= 0)
+                        TAKE_PTR(s);
+                return r;
+        }
+        s->vmm_uid = left->vmm_uid;
+        p->kept_as = s->state;
+        s->state = left->state;
+        r = adopt_process(s);
+        if (r < 0) {
+                s->vmm_uid = 0;
+                return log_error_errno(r, "Sandbox %s can't be watched, it is ended: %m", left->id);
+        }
+        if (s->state == SANDBOX_RESUMING)
+                sandbox_failf(s, BUS_ERROR_INTERNAL, "cubed ended while sandbox %s was being resumed", s->id);
+        else
+                sandbox_end(s, VMM_EXIT_KILLED);
+        TAKE_PTR(s);
+        return 0;
+}
+
+static void end_scope(Manager *m, const char *id) {
+        char scope[NAME_MAX + sizeof("cube-.scope")];
+
+        (void) snprintf(scope, sizeof(scope), "cube-%s.scope", id);
+        (void) units_kill(m->priv->units, scope);
 }
 
 static void adopt_one(Manager *m, const char *id, const char *dir) {
@@ -310,15 +381,21 @@ static void adopt_one(Manager *m, const char *id, const char *dir) {
         if (r < 0) {
                 /* Without a state there was no process yet, or it died at its gate with cubed. */
                 if (r != -ENOENT) {
-                        char scope[NAME_MAX + sizeof("cube-.scope")];
-
                         log_warning_errno(r, "The state of sandbox %s can't be read, ending what is left of it: %m", id);
-                        (void) snprintf(scope, sizeof(scope), "cube-%s.scope", id);
-                        (void) units_kill(m->priv->units, scope);
+                        end_scope(m, id);
                 }
                 sandbox_remove_files(dir);
                 return;
         }
+        if (sandbox_is_kept(m, id) && (s->state == SANDBOX_PAUSING || s->state == SANDBOX_RESUMING)) {
+                if (adopt_kept(m, s) < 0)
+                        end_scope(m, id);
+                s->vmm_uid = 0;
+                return;
+        }
+        /* It had been resumed: that was said before this could be removed. */
+        s->priv->kept = sandbox_is_kept(m, id);
+        sandbox_forget_kept(s, NULL);
         uint32_t uid = s->vmm_uid;
         s->priv->process.pid = s->vmm_pid;
         s->priv->process.pid_fd = open_process(s);

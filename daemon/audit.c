@@ -441,6 +441,50 @@ void audit_rollback_failed(Audit *a, const Sandbox *s, const Snapshot *kept, con
         audit_submit(a, &b);
 }
 
+void audit_paused(Audit *a, const Sandbox *s) {
+        Builder b;
+
+        if (!a)
+                return;
+        begin_sandbox(&b, AUDIT_ID_PAUSED, "paused", LOG_INFO, s);
+        if (s->disk_top)
+                add(&b, "CUBE_SNAPSHOT", "%s", s->disk_top->id);
+        add(&b, "CUBE_MEMORY", "%s", s->memory_top ? "yes" : "no");
+        add(&b, "MESSAGE", "Sandbox %s is paused%s", s->id, s->memory_top ? "" : ", without its memory");
+        audit_submit(a, &b);
+}
+
+void audit_resumed(Audit *a, const Sandbox *s) {
+        Builder b;
+
+        if (!a)
+                return;
+        begin_sandbox(&b, AUDIT_ID_RESUMED, "resumed", LOG_INFO, s);
+        add(&b, "CUBE_START", "%s", s->restored ? "restored" : "booted");
+        add(&b, "MESSAGE", "Sandbox %s runs again, %s", s->id, s->restored ? "restored" : "booted");
+        audit_submit(a, &b);
+}
+
+static void submit_failed(Audit *a, const char *id, const char *event, const Sandbox *s, const char *what, const char *why) {
+        Builder b;
+
+        if (!a)
+                return;
+        _cleanup_free_ char *text = escape_text(why, strlen(why), AUDIT_VALUE_MAX);
+        begin_sandbox(&b, id, event, LOG_WARNING, s);
+        add_text(&b, "CUBE_REASON", why);
+        add(&b, "MESSAGE", "Sandbox %s could not be %s: %s", s->id, what, strempty(text));
+        audit_submit(a, &b);
+}
+
+void audit_pause_failed(Audit *a, const Sandbox *s, const char *why) {
+        submit_failed(a, AUDIT_ID_PAUSE_FAILED, "pause-failed", s, "paused", why);
+}
+
+void audit_resume_failed(Audit *a, const Sandbox *s, const char *why) {
+        submit_failed(a, AUDIT_ID_RESUME_FAILED, "resume-failed", s, "resumed", why);
+}
+
 void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid) {
         Builder b;
         size_t argc = 0;

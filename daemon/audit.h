@@ -8,8 +8,8 @@
  * there is room. Values from guests and clients are escaped. Environment, file contents and, but
  * for AuditArguments=yes, arguments never get in here.
  *
- * Who writes what: daemon/ writes created, started, exited, device error, adopted, snapshots and the
- * templates' events; the bus front, which alone knows the actor, writes exec, stop and denied.
+ * Who writes what: daemon/ writes created, started, exited, device error, adopted, snapshots, rollbacks, paused, resumed
+ * and the templates' events; the bus front, which alone knows the actor, writes exec, stop and denied.
  * Of a builder only device errors are written: what became of it is told by the template's events. */
 
 #include <systemd/sd-event.h>
@@ -37,6 +37,11 @@
 #define AUDIT_ID_ROLLED_BACK "730349385b2b4d1e88ed189e841843e2"
 #define AUDIT_ID_ROLLBACK_FAILED "bbcf0ef75893417caf9235908f25ecfc"
 
+#define AUDIT_ID_PAUSED "b3c7b3d9c8d3470c9ad0c2b7d4de2e61"
+#define AUDIT_ID_PAUSE_FAILED "5e0d8df0a1b64a0f8f1a4ea1c45d0d3b"
+#define AUDIT_ID_RESUMED "e8c5a7c1f0ba4d6bb6b0a2a9e7a6d914"
+#define AUDIT_ID_RESUME_FAILED "0c9f3c2e7d2b4d7ba53e7c0f6b1d8a25"
+
 #define AUDIT_UID_NONE ((uid_t) -1)
 
 typedef struct Audit Audit;
@@ -61,6 +66,12 @@ void audit_snapshot_failed(Audit *a, const Sandbox *s, const char *why);
 void audit_rolled_back(Audit *a, const Sandbox *s, const Snapshot *n);
 /* kept: the snapshot that is left of the sandbox; NULL: it goes on. */
 void audit_rollback_failed(Audit *a, const Sandbox *s, const Snapshot *kept, const char *why);
+void audit_paused(Audit *a, const Sandbox *s);
+/* It runs on. */
+void audit_pause_failed(Audit *a, const Sandbox *s, const char *why);
+void audit_resumed(Audit *a, const Sandbox *s);
+/* It is on disk as before. */
+void audit_resume_failed(Audit *a, const Sandbox *s, const char *why);
 void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid);
 /* how: "stop" or "kill" */
 void audit_stop(Audit *a, const Sandbox *s, uid_t actor, const char *how);

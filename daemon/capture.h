@@ -18,6 +18,7 @@ typedef struct CaptureSpec {
         SnapshotKind kind;
         const char *name;          /* may be NULL */
         bool stay_paused;
+        bool no_memory;            /* the disk alone; the guest has seen to it that it is whole */
 } CaptureSpec;
 
 /* snapshot: published, not synced; valid during the call, longer by snapshot_use(). NULL on error, and then the
@@ -28,22 +29,29 @@ typedef void (*CaptureDone)(Sandbox *s, const sd_bus_error *error, Snapshot *sna
 int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void *userdata, Capture **ret, sd_bus_error *error);
 /* The guest goes on, on the snapshot's layers and a new overlay. done gets the same snapshot. */
 void capture_resume(Capture *c, CaptureDone done, void *userdata);
+/* As if nothing had been: the guest goes on with what it had. done gets why, and the Capture is gone. */
+void capture_cancel(Capture *c, const sd_bus_error *why, CaptureDone done, void *userdata);
 /* The empty overlay that was made for the guest (daemon/sandbox-overlay.h); the caller's from here. capture_resume() can't be had after it. */
 int capture_take_overlay(Capture *c);
-/* The guest goes on as if nothing had been. done gets this error. */
-void capture_cancel(Capture *c, const sd_bus_error *error, CaptureDone done, void *userdata);
 /* The VMM runs again by other means, or is going to be killed. Our use of the snapshot goes with it. */
 void capture_end(Capture *c);
+/* cubed goes down: the VMM stays paused, and its state.json says of what. The next cubed decides. */
+void capture_leave(Capture *c);
 /* The sandbox ends: not to be waited for any more, whatever it is at. Accepts NULL. */
 Capture *capture_free(Capture *c);
 
 /* In the background: what its sandbox was before it was lost becomes a snapshot that people see. */
 void keep_safety_copy(Snapshot *n);
 
+/* Merges its layers if there are many; what goes wrong is for the journal. */
+void snapshot_flatten_behind(Snapshot *n);
+
 /* The sandbox runs on these layers from now on. */
 void sandbox_set_tops(Sandbox *s, Snapshot *disk, Snapshot *memory);
 /* What an adopted one held until its VMM was asked. */
-void sandbox_release_kept(Sandbox *s);
+void sandbox_release_pending(Sandbox *s);
+/* How many its VMM has that was given them all. */
+void sandbox_count_layers(Sandbox *s);
 /* Both, once its VMM has them: it took the snapshot's files as layers on top, or all anew if it was full. */
 void sandbox_add_layers(Sandbox *s, Snapshot *n);
 /* Its VMM has been given the whole of these. */

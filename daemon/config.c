@@ -7,6 +7,7 @@
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/config.h"
+#include "daemon/sandbox.h"
 
 #define CONFIG_FILE_MAX (256U * 1024U)
 
@@ -19,6 +20,7 @@ typedef enum ConfigType {
         TYPE_CPUS,
         TYPE_COUNT,      /* or "infinity" */
         TYPE_BOOL,
+        TYPE_END,        /* kill, pause, pause-disk */
         TYPE_SWITCH,     /* yes, no, auto */
         TYPE_UID_RANGE,
 } ConfigType;
@@ -42,6 +44,8 @@ static const ConfigKey keys[] = {
         KEY("Sandbox", "DefaultCPUs", TYPE_CPUS, default_cpus, "1", 1),
         KEY("Sandbox", "DefaultDisk", TYPE_SIZE, default_disk_bytes, "4G", MIB(16)),
         KEY("Sandbox", "DefaultTimeout", TYPE_USEC, default_timeout_usec, "5min", USEC_PER_SEC),
+        KEY("Sandbox", "DefaultIdleTimeout", TYPE_USEC, default_idle_timeout_usec, "infinity", USEC_PER_SEC),
+        KEY("Sandbox", "DefaultOnTimeout", TYPE_END, default_on_timeout, "kill", 0),
         KEY("Sandbox", "BootTimeout", TYPE_USEC, boot_timeout_usec, "60s", USEC_PER_SEC),
         KEY("Sandbox", "StopTimeout", TYPE_USEC, stop_timeout_usec, "10s", USEC_PER_SEC),
         KEY("Sandbox", "BuildTimeout", TYPE_USEC, build_timeout_usec, "1h", USEC_PER_SEC),
@@ -168,6 +172,11 @@ static int key_set(Config *c, const ConfigKey *k, const char *value) {
                 r = parse_bool(value);
                 if (r >= 0)
                         *(bool *) key_field(c, k) = r;
+                return r;
+        case TYPE_END:
+                r = sandbox_end_from_string(value);
+                if (r >= 0)
+                        *(int *) key_field(c, k) = r;
                 return r;
         case TYPE_SWITCH:
                 r = streq(value, "auto") ? (int) CONFIG_AUTO : parse_bool(value);
@@ -477,6 +486,9 @@ static void dump_value(Config *c, const ConfigKey *k, FILE *f) {
                 break;
         case TYPE_BOOL:
                 fputs(switches[*(bool *) field], f);
+                break;
+        case TYPE_END:
+                fputs(sandbox_end_to_string((SandboxEnd) *(int *) key_field(c, k)), f);
                 break;
         case TYPE_SWITCH:
                 fputs(switches[*(ConfigSwitch *) field], f);

@@ -30,6 +30,8 @@ typedef struct Config {
         uint32_t default_cpus;             /* DefaultCPUs=1 */
         uint64_t default_disk_bytes;       /* DefaultDisk=4G */
         uint64_t default_timeout_usec;     /* DefaultTimeout=5min; UINT64_MAX = none */
+        uint64_t default_idle_timeout_usec; /* DefaultIdleTimeout=infinity; UINT64_MAX = none */
+        int default_on_timeout;            /* DefaultOnTimeout=kill; a SandboxEnd */
         uint64_t boot_timeout_usec;        /* BootTimeout=60s */
         uint64_t stop_timeout_usec;        /* StopTimeout=10s */
         uint64_t build_timeout_usec;       /* BuildTimeout=1h; UINT64_MAX = none */

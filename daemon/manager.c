@@ -50,9 +50,10 @@ int manager_new(sd_event *event, const Config *config, Manager **ret) {
 static void free_sandboxes(Manager *m) {
         for (size_t i = 0; i < m->n_sandboxes; i++) {
                 Sandbox *s = m->sandboxes[i];
-                if (s->state != SANDBOX_CREATING)
+                if (!sandbox_in_making(s))
                         continue;
-                sandbox_failf(s, BUS_ERROR_INTERNAL, "cubed is going down while sandbox %s is being created; try again", s->id);
+                sandbox_failf(s, BUS_ERROR_INTERNAL, "cubed is going down while sandbox %s is being %s; try again", s->id,
+                              s->state == SANDBOX_CREATING ? "created" : "resumed");
                 if (s->priv->create_done) {
                         SandboxDone done = s->priv->create_done;
                         s->priv->create_done = NULL;
@@ -195,8 +196,8 @@ static int on_status(sd_event_source *source, void *userdata) {
 
         for (size_t i = 0; i < m->n_sandboxes; i++) {
                 running += m->sandboxes[i]->state == SANDBOX_RUNNING;
-                creating += m->sandboxes[i]->state == SANDBOX_CREATING;
-                mem += m->sandboxes[i]->mem_bytes;
+                creating += sandbox_in_making(m->sandboxes[i]);
+                mem += sandbox_on_disk(m->sandboxes[i]) ? 0 : m->sandboxes[i]->mem_bytes;
         }
         (void) sd_notifyf(false, "STATUS=%zu running, %zu starting, %zu in all; %s of %s memory committed", running, creating,
                           m->n_sandboxes, format_size(buf, mem), format_size(host, m->priv->host_mem_bytes));
@@ -487,6 +488,7 @@ int manager_startup(Manager *m) {
         r = manager_adopt_sandboxes(m);
         if (r < 0)
                 log_warning_errno(r, "Failed to look for the sandboxes of an earlier cubed: %m");
+        manager_load_kept(m);
         snapshot_store_clean(m->snapshots);
         manager_remove_left_overlays(m);
         r = manager_start_probe(m);

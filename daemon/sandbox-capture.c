@@ -28,7 +28,7 @@ struct Capture {
         Sandbox *sandbox;          /* NULL: nobody waits any more */
         SnapshotKind kind;
         char *name;
-        bool stay_paused;
+        bool stay_paused, no_memory;
         CaptureDone done;
         void *userdata;
 
@@ -235,9 +235,9 @@ void sandbox_set_tops(Sandbox *s, Snapshot *disk, Snapshot *memory) {
                 snapshot_release(old_memory);
 }
 
-void sandbox_release_kept(Sandbox *s) {
-        for (size_t i = 0; i < ELEMENTSOF(s->priv->kept); i++) {
-                Snapshot *n = TAKE_PTR(s->priv->kept[i]);
+void sandbox_release_pending(Sandbox *s) {
+        for (size_t i = 0; i < ELEMENTSOF(s->priv->pending); i++) {
+                Snapshot *n = TAKE_PTR(s->priv->pending[i]);
                 if (n)
                         snapshot_release(n);
         }
@@ -248,7 +248,7 @@ static void on_flattened_behind(Snapshot *n, int error, void *userdata) {
                 log_warning_errno(error, "The layers of snapshot %s could not be merged: %m", n->id);
 }
 
-static void flatten_behind(Snapshot *n) {
+void snapshot_flatten_behind(Snapshot *n) {
         if (snapshot_depth(n) < SNAPSHOT_FLATTEN_AT)
                 return;
         int r = snapshot_flatten(n, on_flattened_behind, NULL);
@@ -264,26 +264,26 @@ static bool vmm_is_full(const Sandbox *s) {
         return s->priv->n_memory_layers >= SNAPSHOT_LAYERS_MAX || s->priv->n_disk_layers >= VMM_DISK_LAYERS_MAX;
 }
 
-static void count_layers(Sandbox *s, Snapshot *n) {
+void sandbox_count_layers(Sandbox *s) {
         Snapshot *chain[VMM_DISK_LAYERS_MAX];
 
-        s->priv->n_memory_layers = chain_length(snapshot_memory_chain(n, chain, SNAPSHOT_LAYERS_MAX));
-        s->priv->n_disk_layers = chain_length(snapshot_disk_chain(n, chain, VMM_DISK_LAYERS_MAX));
+        s->priv->n_memory_layers = s->memory_top ? chain_length(snapshot_memory_chain(s->memory_top, chain, SNAPSHOT_LAYERS_MAX)) : 0;
+        s->priv->n_disk_layers = s->disk_top ? chain_length(snapshot_disk_chain(s->disk_top, chain, VMM_DISK_LAYERS_MAX)) : 0;
 }
 
 void sandbox_add_layers(Sandbox *s, Snapshot *n) {
-        if (vmm_is_full(s))
-                count_layers(s, n);
-        else {
-                s->priv->n_memory_layers++;
-                s->priv->n_disk_layers++;
-        }
+        bool anew = vmm_is_full(s);
+
+        s->priv->n_memory_layers++;
+        s->priv->n_disk_layers++;
         sandbox_set_tops(s, n, n);
+        if (anew)
+                sandbox_count_layers(s);
 }
 
 void sandbox_replace_layers(Sandbox *s, Snapshot *n) {
-        count_layers(s, n);
         sandbox_set_tops(s, n, n);
+        sandbox_count_layers(s);
 }
 
 static void finish_captured(Capture *c) {
@@ -293,7 +293,7 @@ static void finish_captured(Capture *c) {
 
         sandbox_add_layers(s, n);
         if (c->whole_chain)
-                count_layers(s, n);
+                sandbox_count_layers(s);
         sandbox_take_overlay(s, TAKE_FD(c->overlay_fd));
         s->priv->capture_id[0] = 0;
         int r = sandbox_save(s);
@@ -301,7 +301,7 @@ static void finish_captured(Capture *c) {
                 log_warning_errno(r, "Sandbox %s: a restarted cubed won't know its layers, failed to save its state: %m", s->id);
         vmm_client_let_go(s->priv->vmm);
         audit_snapshot(s->manager->audit, s, n, pause_usec, c->n_pages);
-        flatten_behind(n);
+        snapshot_flatten_behind(n);
         c->done(s, NULL, n, c->userdata);
         snapshot_release(n);
         capture_destroy(c);
@@ -355,11 +355,11 @@ void capture_resume(Capture *c, CaptureDone done, void *userdata) {
         send_resume(c);
 }
 
-void capture_cancel(Capture *c, const sd_bus_error *error, CaptureDone done, void *userdata) {
+void capture_cancel(Capture *c, const sd_bus_error *why, CaptureDone done, void *userdata) {
         c->done = done;
         c->userdata = userdata;
         c->cancelled = true;
-        (void) sd_bus_error_copy(&c->error, error);
+        (void) sd_bus_error_copy(&c->error, why);
         capture_undo(c);
 }
 
@@ -382,6 +382,17 @@ static int publish(Capture *c) {
         return r;
 }
 
+static void finish_saved(Capture *c) {
+        int r = publish(c);
+
+        if (r < 0)
+                capture_fail(c, r, "writing its description", NULL);
+        else if (c->stay_paused)
+                c->done(c->sandbox, NULL, c->snapshot, c->userdata);
+        else
+                send_resume(c);
+}
+
 static void on_memory_saved(int error, uint64_t data_bytes, uint64_t zero_bytes, void *userdata) {
         Capture *c = userdata;
 
@@ -392,15 +403,7 @@ static void on_memory_saved(int error, uint64_t data_bytes, uint64_t zero_bytes,
                 return;
         }
         c->n_pages = data_bytes / SNAPSHOT_PAGE_BYTES;
-        int r = publish(c);
-        if (r < 0) {
-                capture_fail(c, r, "writing its description", NULL);
-                return;
-        }
-        if (c->stay_paused)
-                c->done(c->sandbox, NULL, c->snapshot, c->userdata);
-        else
-                send_resume(c);
+        finish_saved(c);
 }
 
 /* Of a VMM, which may be in the hands of its guest. */
@@ -506,6 +509,10 @@ static void on_paused(VmmClient *v, int error, const char *message, const Packet
                 return;
         }
         c->snapshot->created_usec = clock_usec(CLOCK_REALTIME);
+        if (c->no_memory) {
+                finish_saved(c);
+                return;
+        }
         int r = send_save(c);
         if (r < 0)
                 capture_fail(c, r, "asking its VMM for its state", NULL);
@@ -536,7 +543,7 @@ static int describe(const Capture *c, Snapshot *n) {
         Sandbox *s = c->sandbox;
 
         n->owner_uid = s->owner_uid;
-        n->has_memory = true;
+        n->has_memory = !c->no_memory;
         if (c->kind == SNAPSHOT_CHECKPOINT)
                 n->number = ++s->priv->checkpoint_number;
         n->mem_bytes = s->mem_bytes;
@@ -552,16 +559,16 @@ static int describe(const Capture *c, Snapshot *n) {
                 r = copy_string(&n->template_id, s->template_id);
         if (r >= 0)
                 r = copy_string(&n->template_name, s->template_name);
-        return r < 0 ? r : snapshot_set_parents(n, s->disk_top, s->memory_top);
+        return r < 0 ? r : snapshot_set_parents(n, s->disk_top, c->no_memory ? NULL : s->memory_top);
 }
 
 static int make_files(Capture *c) {
         int r = snapshot_new(c->sandbox->manager->snapshots, c->kind, &c->snapshot);
         if (r >= 0)
                 r = describe(c, c->snapshot);
-        if (r >= 0)
+        if (r >= 0 && !c->no_memory)
                 r = snapshot_create_file(c->snapshot, SNAPSHOT_FILE_STATE, &c->state_fd);
-        if (r >= 0)
+        if (r >= 0 && !c->no_memory)
                 r = snapshot_create_file(c->snapshot, SNAPSHOT_FILE_MEMORY, &c->memory_fd);
         if (r >= 0)
                 r = sandbox_new_overlay(c->sandbox, &c->overlay_fd);
@@ -642,6 +649,7 @@ int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void 
                 .sandbox = s,
                 .kind = spec->kind,
                 .stay_paused = spec->stay_paused,
+                .no_memory = spec->no_memory,
                 .done = done,
                 .userdata = userdata,
                 .state_fd = -EBADF,
@@ -669,6 +677,11 @@ void capture_end(Capture *c) {
         clear_mark(s);
         let_guest_go(s);
         snapshot_release(TAKE_PTR(c->snapshot));
+        capture_destroy(c);
+}
+
+void capture_leave(Capture *c) {
+        assert(c->n_waits == 0);
         capture_destroy(c);
 }
 

@@ -221,8 +221,10 @@ int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error)
         apply_layers(s, n);
         s->owner_uid = spec->owner_uid;
         s->builder = spec->builder;
-        s->checkpoint_usec = spec->checkpoint_usec;
         s->timeout_usec = spec->timeout_usec > 0 ? spec->timeout_usec : s->manager->config.default_timeout_usec;
+        s->idle_timeout_usec = spec->idle_timeout_usec > 0 ? spec->idle_timeout_usec : s->manager->config.default_idle_timeout_usec;
+        s->on_timeout = spec->on_timeout;
+        s->checkpoint_usec = spec->checkpoint_usec;
         r = apply_strings(s, spec);
         if (r == -E2BIG)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Too many labels: there can be %u, of %u bytes together",

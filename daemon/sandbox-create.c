@@ -48,12 +48,16 @@ static const char *const step_text[_STEP_MAX_SANDBOX] = {
 
 /* Whether the next step may be taken: it is in the making, and nothing has gone wrong yet. */
 static bool sandbox_creating(const Sandbox *s) {
-        return s->state == SANDBOX_CREATING && !s->priv->exited && !sd_bus_error_is_set(&s->priv->error);
+        return sandbox_in_making(s) && !s->priv->exited && !sd_bus_error_is_set(&s->priv->error);
+}
+
+static const char *what_is_done(const Sandbox *s) {
+        return s->state == SANDBOX_RESUMING ? "resumed" : "created";
 }
 
 static void fail_errno(Sandbox *s, int r, const char *what) {
         sandbox_failf(s, r == -ENOMEM || r == -EMFILE || r == -EAGAIN ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
-                      "Sandbox %s could not be created: %s: %s", s->id, what, strerror(-r));
+                      "Sandbox %s could not be %s: %s: %s", s->id, what_is_done(s), what, strerror(-r));
 }
 
 static int on_step_timer(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -63,8 +67,8 @@ static int on_step_timer(sd_event_source *source, uint64_t usec, void *userdata)
 
         (void) format_usec(limit, s->manager->config.boot_timeout_usec);
         if (p->step != STEP_CLAIM) {
-                sandbox_failf(s, BUS_ERROR_GUEST_TIMEOUT, "Sandbox %s could not be created within BootTimeout=%s; it was still %s",
-                              s->id, limit, step_text[p->step]);
+                sandbox_failf(s, BUS_ERROR_GUEST_TIMEOUT, "Sandbox %s could not be %s within BootTimeout=%s; it was still %s",
+                              s->id, what_is_done(s), limit, step_text[p->step]);
                 return 0;
         }
 
@@ -86,18 +90,58 @@ static void send_time(Sandbox *s) {
         (void) sandbox_agent_request(s, AGENT_SET_TIME, &w, NULL, NULL, NULL);
 }
 
+static int start_timeouts(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+
+        if (s->timeout_usec != UINT64_MAX) {
+                p->deadline_boot_usec = usec_add(clock_usec(CLOCK_BOOTTIME), s->timeout_usec);
+                s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), s->timeout_usec);
+        }
+        sandbox_touch(s);
+        int r = sandbox_arm_deadline(s);
+        return r < 0 ? r : sandbox_arm_idle(s);
+}
+
+/* From its new state.json on it is not a paused one any more, and its sandbox.json can go. */
+static int leave_disk(Sandbox *s) {
+        int r = sandbox_save(s);
+        if (r < 0)
+                return r;
+        s->priv->kept_as = SANDBOX_CREATING;
+        sandbox_forget_kept(s, s->disk_top);
+        return 0;
+}
+
+static int save_running(Sandbox *s, bool resumed) {
+        int r = resumed ? leave_disk(s) : sandbox_save(s);
+
+        if (r < 0 && !resumed) {
+                log_warning_errno(r, "Sandbox %s: a restarted cubed won't find it, failed to save its state: %m", s->id);
+                return 0;
+        }
+        return r;
+}
+
+static void tell_running(Sandbox *s, bool resumed) {
+        static const char *const names[] = { "VMMPID", "Deadline", "Start", "BaseSnapshot" };
+
+        for (size_t i = 0; i < ELEMENTSOF(names); i++)
+                sandbox_changed(s, names[i]);
+        if (resumed)
+                audit_resumed(s->manager->audit, s);
+        else
+                audit_started(s->manager->audit, s);
+}
+
 static void sandbox_runs(Sandbox *s) {
+        bool resumed = s->state == SANDBOX_RESUMING;
         struct SandboxPrivate *p = s->priv;
         SandboxDone done = p->create_done;
 
         p->step = STEP_RUNNING;
         p->was_running = true;
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
-        if (s->timeout_usec != UINT64_MAX) {
-                p->deadline_boot_usec = usec_add(clock_usec(CLOCK_BOOTTIME), s->timeout_usec);
-                s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), s->timeout_usec);
-        }
-        int r = sandbox_arm_deadline(s);
+        int r = start_timeouts(s);
         if (r >= 0)
                 r = sandbox_arm_checkpoints(s);
         if (r < 0) {
@@ -106,11 +150,12 @@ static void sandbox_runs(Sandbox *s) {
         }
 
         sandbox_set_state(s, SANDBOX_RUNNING);
-        sandbox_changed(s, "Deadline");
-        r = sandbox_save(s);
-        if (r < 0)
-                log_warning_errno(r, "Sandbox %s: a restarted cubed won't find it, failed to save its state: %m", s->id);
-        audit_started(s->manager->audit, s);
+        r = save_running(s, resumed);
+        if (r < 0) {
+                fail_errno(s, r, "saving its state");
+                return;
+        }
+        tell_running(s, resumed);
         send_time(s);
 
         p->create_done = NULL;
@@ -276,7 +321,7 @@ static void on_agent_lost(VmmClient *c, void *userdata) {
                 log_warning("Sandbox %s: the guest's agent is gone", s->id);
         s->priv->agent_lost = true;
         if (sandbox_creating(s))
-                sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "The agent in sandbox %s ended while it was being created", s->id);
+                sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "The agent in sandbox %s ended while it was being %s", s->id, what_is_done(s));
 }
 
 static void on_device(VmmClient *c, const char *device, const char *message, void *userdata) {
@@ -525,6 +570,20 @@ static int acquire_uid(Sandbox *s, sd_bus_error *error) {
         return r < 0 ? sd_bus_error_set_errno(error, r) : 0;
 }
 
+int sandbox_start(Sandbox *s, sd_bus_error *error) {
+        int r = acquire_uid(s, error);
+        if (r >= 0)
+                r = sandbox_prepare(s, error);
+        if (r < 0)
+                return r;
+        r = start_prepare(s, error);
+        if (r < 0) {
+                sandbox_remove_files(s->priv->dir);
+                sandbox_remove_overlay(s);
+        }
+        return r;
+}
+
 int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *userdata, Sandbox **ret,
                    sd_bus_error *error) {
         _cleanup_(sandbox_freep) Sandbox *s = NULL;
@@ -535,10 +594,6 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
         if (r < 0)
                 return sd_bus_error_set_errno(error, r);
         r = sandbox_apply_spec(s, spec, error);
-        if (r >= 0)
-                r = acquire_uid(s, error);
-        if (r >= 0)
-                r = sandbox_prepare(s, error);
         if (r < 0)
                 return r;
 
@@ -548,16 +603,14 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
         s->created_usec = s->state_changed_usec = clock_usec(CLOCK_REALTIME);
         s->priv->create_done = done;
         s->priv->create_userdata = userdata;
-        r = start_prepare(s, error);
-        if (r >= 0) {
-                r = manager_add_sandbox(m, s);
-                if (r < 0)
-                        (void) sd_bus_error_set_errno(error, r);
-        }
+        r = sandbox_start(s, error);
+        if (r < 0)
+                return r;
+        r = manager_add_sandbox(m, s);
         if (r < 0) {
                 sandbox_remove_files(s->priv->dir);
                 sandbox_remove_overlay(s);
-                return r;
+                return sd_bus_error_set_errno(error, r);
         }
 
         audit_created(m->audit, s);

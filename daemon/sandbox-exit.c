@@ -36,15 +36,24 @@ static void schedule_finish(Sandbox *s) {
                 log_error_errno(r, "Sandbox %s ended, but can't be removed: %m", s->id);
 }
 
+static void set_exit(Sandbox *s, VmmExitReason reason, uint32_t status) {
+        s->exit_reason = reason;
+        s->exit_status = status;
+}
+
 void sandbox_end(Sandbox *s, VmmExitReason reason) {
         struct SandboxPrivate *p = s->priv;
 
         if (p->kill_reason == VMM_EXIT_NONE)
                 p->kill_reason = reason;
-        sandbox_set_state(s, SANDBOX_STOPPING);
+        if (p->kept_as == SANDBOX_CREATING)
+                sandbox_set_state(s, SANDBOX_STOPPING);
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
 
         if (p->process.pid_fd < 0 || p->exited) {
+                /* A paused one has no process that could say why. */
+                if (p->was_running && s->exit_reason == VMM_EXIT_NONE)
+                        set_exit(s, p->kill_reason, 0);
                 schedule_finish(s);
                 return;
         }
@@ -141,11 +150,6 @@ char *sandbox_console_tail(const Sandbox *s) {
         return text;
 }
 
-static void set_exit(Sandbox *s, VmmExitReason reason, uint32_t status) {
-        s->exit_reason = reason;
-        s->exit_status = status;
-}
-
 static void on_scope_result(Scope *scope, const char *result, void *userdata) {
         Sandbox *s = userdata;
 
@@ -200,7 +204,8 @@ void sandbox_process_gone(Sandbox *s, const siginfo_t *si) {
         else
                 ask = exit_from_process(s, si);
 
-        sandbox_set_state(s, SANDBOX_STOPPING);
+        if (p->kept_as == SANDBOX_CREATING)
+                sandbox_set_state(s, SANDBOX_STOPPING);
         if (!ask || !p->scope || scope_get_result(p->scope, on_scope_result, s) < 0)
                 schedule_finish(s);
 }
@@ -241,17 +246,54 @@ static void tell_waiters(Sandbox *s) {
         p->create_done = NULL;
         if (create_done)
                 create_done(s, &p->error, p->create_userdata);
-        for (SandboxWaiter *w; (w = p->waiters);) {
-                p->waiters = w->next;
-                w->done(s, NULL, w->userdata);
-                free(w);
-        }
+        sandbox_tell_waiters(s, &p->waiters, NULL);
+}
+
+static void tell_all_changed(Sandbox *s) {
+        static const char *const names[] = { "VMMPID", "Deadline", "Start", "BaseSnapshot" };
+
+        for (size_t i = 0; i < ELEMENTSOF(names); i++)
+                sandbox_changed(s, names[i]);
+}
+
+/* It stays, on disk: it was paused, or its resume came to nothing. */
+static void come_to_rest(Sandbox *s) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        struct SandboxPrivate *p = s->priv;
+        SandboxState state = p->kept_as;
+        bool was_pausing = s->state == SANDBOX_PAUSING;
+        SandboxDone done = p->create_done;
+
+        if (!was_pausing && !sd_bus_error_is_set(&p->error))
+                explain_failed_boot(s);
+        (void) sd_bus_error_copy(&e, &p->error);
+        p->kept_as = SANDBOX_CREATING;
+        p->create_done = NULL;
+        sandbox_unmake(s);
+        sandbox_set_state(s, state);
+        tell_all_changed(s);
+        if (was_pausing)
+                sandbox_paused(s);
+        else
+                audit_resume_failed(s->manager->audit, s, strempty(e.message));
+        if (state == SANDBOX_FAILED || p->keep_stale)
+                sandbox_keep_again(s);
+        if (!sd_bus_error_is_set(&e))
+                (void) sandbox_check_running(s, &e);
+        sandbox_drop_turns(s, &e);
+        if (done)
+                done(s, &e, p->create_userdata);
 }
 
 static int on_finish(sd_event_source *source, void *userdata) {
         Sandbox *s = userdata;
         struct SandboxPrivate *p = s->priv;
         Manager *m = s->manager;
+
+        if (p->kept_as != SANDBOX_CREATING) {
+                come_to_rest(s);
+                return 0;
+        }
 
         if (!p->was_running && !sd_bus_error_is_set(&p->error))
                 explain_failed_boot(s);
@@ -266,6 +308,7 @@ static int on_finish(sd_event_source *source, void *userdata) {
         if (s->exit_reason != VMM_EXIT_NONE)
                 audit_exited(m->audit, s);
         sandbox_remove_files(p->dir);
+        sandbox_forget_kept(s, s->disk_top);
         p->overlay_fd = safe_close(p->overlay_fd);
         sandbox_remove_overlay(s);
         sandbox_set_tops(s, NULL, NULL);

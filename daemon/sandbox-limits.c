@@ -321,7 +321,7 @@ static int start(Sandbox *s, sd_bus_error *error) {
 static void on_turn(Sandbox *s, Turn *t) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
 
-        int r = s->state == SANDBOX_CREATING ? 0 : sandbox_check_running(s, &e);
+        int r = sandbox_in_making(s) ? 0 : sandbox_check_running(s, &e);
         if (r >= 0)
                 r = start(s, &e);
         if (r >= 0)

@@ -11,14 +11,13 @@
 #include "daemon/store-client.h"
 #include "dbus/bus-errors.h"
 
-#define DIRECTORY "sandboxes"
 #define OVERLAY_CURRENT ".disk"
 #define OVERLAY_NEW ".new"
 
-typedef char OverlayPath[sizeof(DIRECTORY "/" OVERLAY_CURRENT) + sizeof(((Sandbox *) NULL)->id)];
+typedef char OverlayPath[sizeof(SANDBOXES_DIRECTORY "/" OVERLAY_CURRENT) + sizeof(((Sandbox *) NULL)->id)];
 
 static const char *overlay_path(const Sandbox *s, const char *suffix, OverlayPath ret) {
-        (void) snprintf(ret, sizeof(OverlayPath), DIRECTORY "/%s%s", s->id, suffix);
+        (void) snprintf(ret, sizeof(OverlayPath), SANDBOXES_DIRECTORY "/%s%s", s->id, suffix);
         return ret;
 }
 
@@ -41,16 +40,16 @@ static int create(const Sandbox *s, const char *suffix, int *ret_fd) {
 int sandbox_prepare_overlay(Sandbox *s, sd_bus_error *error) {
         const char *state = s->manager->config.state_directory;
 
-        if (mkdirat(s->manager->priv->state_fd, DIRECTORY, 0700) < 0 && errno != EEXIST)
-                return sd_bus_error_setf(error, BUS_ERROR_INTERNAL, "Can't make directory %s/" DIRECTORY ": %s", state, strerror(errno));
+        if (mkdirat(s->manager->priv->state_fd, SANDBOXES_DIRECTORY, 0700) < 0 && errno != EEXIST)
+                return sd_bus_error_setf(error, BUS_ERROR_INTERNAL, "Can't make directory %s/" SANDBOXES_DIRECTORY ": %s", state, strerror(errno));
         int r = create(s, OVERLAY_CURRENT, &s->priv->overlay_fd);
         if (r == -EFBIG)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                         "The file system of %s/" DIRECTORY " has no files as large as this disk; ask for a "
+                                         "The file system of %s/" SANDBOXES_DIRECTORY " has no files as large as this disk; ask for a "
                                          "smaller one or move StateDirectory=", state);
         if (r < 0)
                 return sd_bus_error_setf(error, r == -ENOSPC || r == -EMFILE || r == -ENFILE ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
-                                         "Can't make the disk in %s/" DIRECTORY ": %s", state, strerror(-r));
+                                         "Can't make the disk in %s/" SANDBOXES_DIRECTORY ": %s", state, strerror(-r));
         return 0;
 }
 
@@ -123,6 +122,13 @@ void sandbox_remove_overlay(const Sandbox *s) {
         remove_path(s->manager, overlay_path(s, OVERLAY_CURRENT, path));
 }
 
+void sandbox_unlink_overlay(const Sandbox *s) {
+        OverlayPath path;
+
+        sandbox_drop_new_overlay(s);
+        (void) unlinkat(s->manager->priv->state_fd, overlay_path(s, OVERLAY_CURRENT, path), 0);
+}
+
 static bool is_left(Manager *m, const char *name) {
         char id[sizeof(((Sandbox *) NULL)->id)];
         const char *dot = strchr(name, '.');
@@ -135,7 +141,7 @@ static bool is_left(Manager *m, const char *name) {
 }
 
 void manager_remove_left_overlays(Manager *m) {
-        int fd = openat(m->priv->state_fd, DIRECTORY, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        int fd = openat(m->priv->state_fd, SANDBOXES_DIRECTORY, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
         DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
         struct dirent *e;
         char path[300];
@@ -146,7 +152,7 @@ void manager_remove_left_overlays(Manager *m) {
         }
         while ((e = readdir(d)))
                 if (is_left(m, e->d_name)) {
-                        (void) snprintf(path, sizeof(path), DIRECTORY "/%s", e->d_name);
+                        (void) snprintf(path, sizeof(path), SANDBOXES_DIRECTORY "/%s", e->d_name);
                         log_info("Removing %s/%s, which an earlier cubed left", m->config.state_directory, path);
                         remove_path(m, path);
                 }

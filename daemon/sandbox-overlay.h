@@ -9,6 +9,9 @@
 
 #include "daemon/sandbox.h"
 
+/* In the state directory. */
+#define SANDBOXES_DIRECTORY "sandboxes"
+
 int sandbox_prepare_overlay(Sandbox *s, sd_bus_error *error);
 
 /* An empty one, sandboxes/<id>.new, for the guest to go on with. There is one at a time. */
@@ -21,6 +24,8 @@ void sandbox_drop_new_overlay(const Sandbox *s);
 /* theirs: that which its VMM says it writes to. Opens the same by its name; -ESTALE when it has none.
  * 1: it was the new one, and is the current one from here. */
 int sandbox_find_overlay(Sandbox *s, int theirs);
+/* At once, for there may be another one soon. */
+void sandbox_unlink_overlay(const Sandbox *s);
 /* In the background. */
 void sandbox_remove_overlay(const Sandbox *s);
 /* What sandboxes left that are gone. */

@@ -26,6 +26,9 @@ typedef enum SandboxStep {
         _STEP_MAX_SANDBOX,
 } SandboxStep;
 
+typedef struct Pausing Pausing;
+typedef struct KeepWrite KeepWrite;
+
 typedef struct SandboxWaiter {
         SandboxDone done;
         void *userdata;
@@ -55,9 +58,17 @@ struct SandboxPrivate {
         /* How many layers its VMM has, also those that were merged into one since. */
         unsigned n_disk_layers, n_memory_layers;
         bool layers_unknown;       /* adopted, and a snapshot that it runs on was not found */
+        Pausing *pausing;          /* in line or under way */
+        SandboxWaiter *change_waiters; /* for the pause or the resume that is under way */
+        bool thaw_owed;            /* adopted, and its file system may be frozen */
+        /* What it becomes when its VMM is gone: SANDBOX_PAUSED or SANDBOX_FAILED; SANDBOX_CREATING: it goes, too. */
+        SandboxState kept_as;
+        bool keep_stale;           /* something has changed behind the sandbox.json that is being written */
+        bool kept;                 /* sandbox.json is there, or on its way */
+        KeepWrite *keep_write;
         char capture_id[21];       /* the snapshot that is being taken, once it is in the store; "" else */
         char rollback_id[21];      /* the snapshot that it is being rolled back to, while capture_id is its safety copy */
-        Snapshot *kept[2];         /* adopted, while the VMM is asked what became of capture and rollback; in use by us */
+        Snapshot *pending[2];         /* adopted, while the VMM is asked what became of capture and rollback; in use by us */
         struct Checkpoint *checkpoint; /* under way */
         uint64_t checkpoint_number; /* of the last one; none is given twice */
         bool pruning;              /* a checkpoint is being removed */
@@ -82,7 +93,9 @@ struct SandboxPrivate {
         bool netns_pending;
 
         uint64_t deadline_boot_usec; /* CLOCK_BOOTTIME; UINT64_MAX = none */
-        sd_event_source *deadline_timer, *step_timer, *stop_timer, *finish_source;
+        uint64_t active_boot_usec;   /* CLOCK_BOOTTIME: when it was last seen not idle */
+        bool idle_asking, idle_was_busy;
+        sd_event_source *deadline_timer, *idle_timer, *step_timer, *stop_timer, *finish_source;
 
         VmmExitReason kill_reason; /* why we killed it, if so */
         sd_bus_error error;        /* why it failed while it was being created */
@@ -110,15 +123,32 @@ static inline uint64_t usec_add(uint64_t a, uint64_t b) {
         return b > UINT64_MAX - a ? UINT64_MAX : a + b;
 }
 
+/* It gets a VMM: nothing that is running yet can be asked of it. */
+static inline bool sandbox_in_making(const Sandbox *s) {
+        return s->state == SANDBOX_CREATING || s->state == SANDBOX_RESUMING;
+}
+
+/* It has no VMM, and stays for all that. */
+static inline bool sandbox_on_disk(const Sandbox *s) {
+        return s->state == SANDBOX_PAUSED || s->state == SANDBOX_FAILED;
+}
+
 /* sandbox.c */
+int sandbox_add_waiter(SandboxWaiter **list, SandboxDone done, void *userdata);
+void sandbox_tell_waiters(Sandbox *s, SandboxWaiter **list, const sd_bus_error *error);
 int sandbox_new(Manager *m, const char *id, Sandbox **ret);
 /* Releases everything; processes must be gone. */
 Sandbox *sandbox_free(Sandbox *s);
 DEFINE_CLEANUP(Sandbox *, sandbox_free);
 void sandbox_set_state(Sandbox *s, SandboxState state);
 void sandbox_changed(Sandbox *s, const char *property);
-int sandbox_arm_deadline(Sandbox *s);
 uint64_t clock_usec(clockid_t clock);
+
+/* sandbox-timeout.c */
+int sandbox_arm_deadline(Sandbox *s);
+int sandbox_arm_idle(Sandbox *s);
+/* Something was asked of its guest. */
+void sandbox_touch(Sandbox *s);
 
 /* sandbox-check.c: fills s from spec, or says what is wrong with it */
 int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error);
@@ -152,6 +182,8 @@ int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety);
 /* sandbox-create.c */
 /* The body of an AGENT_CLAIM, with entropy: to be wiped. */
 int sandbox_put_claim(const Sandbox *s, TlvWriter *w);
+/* Begins to make its VMM. On an error nothing is left of that. */
+int sandbox_start(Sandbox *s, sd_bus_error *error);
 /* What the frame with which the agent introduced itself says. */
 void sandbox_agent_ready(Sandbox *s, const uint8_t *body, size_t size);
 int sandbox_watch_process(Sandbox *s);
@@ -178,6 +210,35 @@ int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *
 /* sandbox-statistics.c: of one in the making as well */
 int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error);
 
+/* sandbox-pause.c: its VMM is gone, as it was to be */
+void sandbox_paused(Sandbox *s);
+/* The guest may write again: it was adopted in the middle. */
+void sandbox_thaw(Sandbox *s);
+
+/* adopt.c */
+void sandbox_use_template(Sandbox *s);
+
+/* sandbox-keep.c */
+typedef void (*KeepDone)(int error, void *userdata);
+/* Writes sandbox.json, of one that is in that state and stands on the snapshot; done (may be NULL) once it is on disk for
+ * good. on stays valid until then. */
+int sandbox_keep(Sandbox *s, SandboxState state, const Snapshot *on, KeepDone done, void *userdata);
+/* Something has changed. */
+void sandbox_keep_again(Sandbox *s);
+/* The sandbox goes, and who writes for it need not know. */
+void sandbox_drop_keep_write(Sandbox *s);
+/* sandbox.json goes; the snapshot, which is it that was paused, is removed once that has reached the disk. May be NULL. */
+void sandbox_forget_kept(Sandbox *s, Snapshot *paused);
+/* The VMM and all that was its own goes; the sandbox stays. */
+void sandbox_unmake(Sandbox *s);
+bool sandbox_is_kept(const Manager *m, const char *id);
+int sandbox_find_kept(Manager *m, const char *id, Sandbox **ret);
+void manager_load_kept(Manager *m);
+
 /* sandbox-state-file.c */
+#define SANDBOX_KEPT_FILE "sandbox.json"
 int sandbox_save(const Sandbox *s);
 int sandbox_load(Manager *m, const char *id, Sandbox **ret);
+int sandbox_format_kept(const Sandbox *s, SandboxState state, const Snapshot *on, char **ret);
+/* dir_fd: where its sandbox.json lies. */
+int sandbox_load_kept(Manager *m, const char *id, int dir_fd, Sandbox **ret);

@@ -81,6 +81,7 @@ int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body
         if (!q)
                 return sd_bus_error_set_errno(error, ENOMEM);
         *q = (Request) { s, answer, userdata };
+        sandbox_touch(s);
         r = vmm_client_agent(s->priv->vmm, type, body, AGENT_TIMEOUT_USEC, on_answer, q);
         if (r < 0) {
                 free(q);
@@ -130,6 +131,7 @@ int sandbox_open_stream(Sandbox *s, AgentFrameType type, const TlvWriter *body, 
         Opening *o = new0(Opening, 1);
         if (!o)
                 return sd_bus_error_set_errno(error, ENOMEM);
+        sandbox_touch(s);
         *o = (Opening) { .sandbox = s, .fd = -EBADF, .done = done, .userdata = userdata };
         r = opening_send(o, type, body);
         if (r < 0) {

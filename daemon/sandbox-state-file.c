@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* state.json: what a restarted cubed must know of a sandbox to take it over, in the sandbox's
- * directory under /run. Written whenever that changes; of secrets it holds none. Times are those
- * of CLOCK_BOOTTIME where they decide something: the file does not outlive the boot. */
+/* What a restarted cubed must know of a sandbox, as JSON; of secrets it holds none. In two places:
+ *
+ * state.json in the sandbox's directory under /run, to take a running one over. Written whenever that
+ * changes. Times are those of CLOCK_BOOTTIME where they decide something: it does not outlive the boot.
+ *
+ * sandbox.json (sandbox-keep.c), of one that is paused or failed and has no VMM. */
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,20 +22,21 @@
 #define STRING_MAX 1024U
 #define LABELS_MAX 64U
 
-static int add_strings(json_object *o, const Sandbox *s) {
+static int add_strings(json_object *o, const Sandbox *s, SandboxState state, const Snapshot *disk, const Snapshot *memory) {
         const struct {
                 const char *key, *value;
         } strings[] = {
                 { "id", s->id },
-                { "state", sandbox_state_to_string(s->state) },
+                { "state", sandbox_state_to_string(state) },
                 { "template", s->template_id },
                 { "template-name", s->template_name },
                 { "hostname", s->hostname },
                 { "request-id", s->request_id },
                 { "bound-client", s->bound_client },
                 { "kernel-release", s->kernel_release },
-                { "disk-top", s->disk_top ? s->disk_top->id : NULL },
-                { "memory-top", s->memory_top ? s->memory_top->id : NULL },
+                { "disk-top", disk ? disk->id : NULL },
+                { "memory-top", memory ? memory->id : NULL },
+                { "on-timeout", sandbox_end_to_string(s->on_timeout) },
                 { "capture", *s->priv->capture_id ? s->priv->capture_id : NULL },
                 { "rollback", *s->priv->rollback_id ? s->priv->rollback_id : NULL },
         };
@@ -57,6 +61,8 @@ static int add_numbers(json_object *o, const Sandbox *s) {
                 { "disk", s->disk_bytes },
                 { "cpu-quota", s->cpu_quota_usec },
                 { "timeout", s->timeout_usec },
+                { "idle-timeout", s->idle_timeout_usec },
+                { "checkpoint", s->checkpoint_usec },
                 { "created", s->created_usec },
                 { "deadline", s->deadline_usec },
                 { "deadline-boottime", s->priv->deadline_boot_usec },
@@ -67,7 +73,6 @@ static int add_numbers(json_object *o, const Sandbox *s) {
                 { "disk-layers", s->priv->n_disk_layers },
                 { "memory-layers", s->priv->n_memory_layers },
                 { "builder", s->builder },
-                { "checkpoint", s->checkpoint_usec },
                 { "checkpoint-number", s->priv->checkpoint_number },
         };
         int r = 0;
@@ -91,13 +96,12 @@ static int add_labels(json_object *o, const Sandbox *s) {
         return r;
 }
 
-int sandbox_save(const Sandbox *s) {
-        _cleanup_free_ char *path = sandbox_path(s, "state.json");
+static int format(const Sandbox *s, SandboxState state, const Snapshot *disk, const Snapshot *memory, char **ret) {
         _cleanup_json_ json_object *o = json_object_new_object();
 
-        if (!path || !o)
+        if (!o)
                 return -ENOMEM;
-        int r = add_strings(o, s);
+        int r = add_strings(o, s, state, disk, memory);
         if (r >= 0)
                 r = add_numbers(o, s);
         if (r >= 0)
@@ -105,7 +109,21 @@ int sandbox_save(const Sandbox *s) {
         if (r < 0)
                 return r;
         const char *text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN);
-        return text ? write_file(path, text) : -ENOMEM;
+        *ret = text ? strdup(text) : NULL;
+        return *ret ? 0 : -ENOMEM;
+}
+
+int sandbox_save(const Sandbox *s) {
+        _cleanup_free_ char *path = sandbox_path(s, "state.json"), *text = NULL;
+
+        if (!path)
+                return -ENOMEM;
+        int r = format(s, s->state, s->disk_top, s->memory_top, &text);
+        return r < 0 ? r : write_file(path, text);
+}
+
+int sandbox_format_kept(const Sandbox *s, SandboxState state, const Snapshot *on, char **ret) {
+        return format(s, state, on, on && on->has_memory ? on : NULL, ret);
 }
 
 /* *ret stays NULL when there is no such key. */
@@ -211,16 +229,32 @@ static int load_layers(Sandbox *s, json_object *o) {
         if (r >= 0)
                 r = load_top(s, o, "memory-top", &memory);
         if (r >= 0)
-                r = load_pending(s, o, "capture", s->priv->capture_id, &s->priv->kept[0]);
+                r = load_pending(s, o, "capture", s->priv->capture_id, &s->priv->pending[0]);
         if (r >= 0)
-                r = load_pending(s, o, "rollback", s->priv->rollback_id, &s->priv->kept[1]);
+                r = load_pending(s, o, "rollback", s->priv->rollback_id, &s->priv->pending[1]);
         if (r < 0)
                 return r;
         sandbox_set_tops(s, disk, memory);
         return 0;
 }
 
-static int load_numbers(Sandbox *s, json_object *o) {
+/* Those that a cubed of before did not know. */
+static int load_ends(Sandbox *s, json_object *o) {
+        _cleanup_free_ char *end = NULL;
+        int r = 0;
+
+        if (json_object_object_get_ex(o, "idle-timeout", NULL))
+                r = json_get_u64(o, "idle-timeout", 1, UINT64_MAX, &s->idle_timeout_usec);
+        if (r >= 0)
+                r = get_optional(o, "on-timeout", &end);
+        if (r < 0 || !end)
+                return r;
+        s->on_timeout = sandbox_end_from_string(end);
+        return s->on_timeout < 0 ? -EBADMSG : 0;
+}
+
+/* kept: it has no VMM. */
+static int load_numbers(Sandbox *s, json_object *o, bool kept) {
         uint64_t owner, cpus, pid, uid;
         const struct {
                 const char *key;
@@ -237,9 +271,9 @@ static int load_numbers(Sandbox *s, json_object *o) {
                 { "created", 0, UINT64_MAX, &s->created_usec },
                 { "deadline", 0, UINT64_MAX, &s->deadline_usec },
                 { "deadline-boottime", 0, UINT64_MAX, &s->priv->deadline_boot_usec },
-                { "vmm-pid", 1, INT32_MAX, &pid },
+                { "vmm-pid", kept ? 0 : 1, INT32_MAX, &pid },
                 { "vmm-start-time", 0, UINT64_MAX, &s->priv->vmm_start_time },
-                { "vmm-uid", 1, UINT32_MAX - 1, &uid },
+                { "vmm-uid", kept ? 0 : 1, UINT32_MAX - 1, &uid },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(numbers); i++) {
@@ -251,7 +285,7 @@ static int load_numbers(Sandbox *s, json_object *o) {
         s->cpus = (uint32_t) cpus;
         s->vmm_pid = (pid_t) pid;
         s->vmm_uid = (uint32_t) uid;
-        return 0;
+        return load_ends(s, o);
 }
 
 /* A file of a cubed that had none does not say. */
@@ -287,25 +321,14 @@ static int load_labels(Sandbox *s, json_object *o) {
         return 0;
 }
 
-int sandbox_load(Manager *m, const char *id, Sandbox **ret) {
-        _cleanup_(sandbox_freep) Sandbox *s = NULL;
-        _cleanup_free_ char *path = NULL, *text = NULL;
+static int parse(Sandbox *s, const char *text, size_t size, bool kept) {
         _cleanup_json_ json_object *o = NULL;
-        size_t size;
 
-        int r = sandbox_new(m, id, &s);
-        if (r < 0)
-                return r;
-        path = sandbox_path(s, "state.json");
-        if (!path)
-                return -ENOMEM;
-        r = read_file(AT_FDCWD, path, STATE_FILE_MAX, &text, &size);
-        if (r >= 0)
-                r = json_parse_strict(text, size, &o);
+        int r = json_parse_strict(text, size, &o);
         if (r >= 0)
                 r = load_strings(s, o);
         if (r >= 0)
-                r = load_numbers(s, o);
+                r = load_numbers(s, o, kept);
         if (r >= 0)
                 r = load_builder(s, o);
         if (r >= 0)
@@ -314,12 +337,58 @@ int sandbox_load(Manager *m, const char *id, Sandbox **ret) {
                 r = load_layers(s, o);
         if (r >= 0)
                 r = load_checkpoints(s, o);
-        if (r < 0) {
-                /* Not one that was taken out of the range. */
-                s->vmm_uid = 0;
-                return r;
-        }
         s->state_changed_usec = s->created_usec;
+        return r;
+}
+
+static int load(Manager *m, const char *id, int dir_fd, const char *path, bool kept, Sandbox **ret) {
+        _cleanup_(sandbox_freep) Sandbox *s = NULL;
+        _cleanup_free_ char *text = NULL;
+        size_t size;
+
+        int r = sandbox_new(m, id, &s);
+        if (r < 0)
+                return r;
+        r = read_file(dir_fd, path, STATE_FILE_MAX, &text, &size);
+        if (r >= 0)
+                r = parse(s, text, size, kept);
+        /* Not one that was taken out of the range. */
+        if (r < 0 || kept)
+                s->vmm_uid = 0;
+        if (r >= 0)
+                *ret = TAKE_PTR(s);
+        return r;
+}
+
+int sandbox_load(Manager *m, const char *id, Sandbox **ret) {
+        _cleanup_free_ char *path = NULL;
+
+        if (asprintf(&path, "%s/sandbox/%s/state.json", m->config.runtime_directory, id) < 0) {
+                path = NULL;
+                return -ENOMEM;
+        }
+        return load(m, id, AT_FDCWD, path, false, ret);
+}
+
+/* What only makes sense with a VMM is as if there had never been one. */
+static void forget_vmm(Sandbox *s) {
+        s->vmm_pid = 0;
+        s->deadline_usec = s->priv->deadline_boot_usec = UINT64_MAX;
+        s->priv->vmm_start_time = 0;
+        s->priv->capture_id[0] = s->priv->rollback_id[0] = 0;
+        sandbox_release_pending(s);
+        s->priv->n_disk_layers = s->priv->n_memory_layers = 0;
+}
+
+int sandbox_load_kept(Manager *m, const char *id, int dir_fd, Sandbox **ret) {
+        _cleanup_(sandbox_freep) Sandbox *s = NULL;
+
+        int r = load(m, id, dir_fd, SANDBOX_KEPT_FILE, true, &s);
+        if (r < 0)
+                return r;
+        if (s->state != SANDBOX_PAUSED && s->state != SANDBOX_FAILED)
+                return -EBADMSG;
+        forget_vmm(s);
         *ret = TAKE_PTR(s);
         return 0;
 }

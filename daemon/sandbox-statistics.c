@@ -111,7 +111,7 @@ static void on_statistics(VmmClient *c, int error, const char *message, const Pa
 }
 
 int sandbox_get_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error) {
-        return s->state == SANDBOX_CREATING ? sandbox_check_running(s, error) : sandbox_ask_statistics(s, done, userdata, error);
+        return sandbox_in_making(s) ? sandbox_check_running(s, error) : sandbox_ask_statistics(s, done, userdata, error);
 }
 
 int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error) {

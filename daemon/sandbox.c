@@ -64,7 +64,7 @@ int sandbox_new(Manager *m, const char *id, Sandbox **ret) {
                 return -ENOMEM;
 
         s->manager = m;
-        s->deadline_usec = UINT64_MAX;
+        s->deadline_usec = s->idle_timeout_usec = UINT64_MAX;
         memcpy(s->id, id, MIN(strlen(id), sizeof(s->id) - 1));
         s->priv = new0(struct SandboxPrivate, 1);
         if (!s->priv)
@@ -95,17 +95,26 @@ static void drop_turns(Sandbox *s) {
         sandbox_drop_turns(s, &e);
 }
 
+static void free_waiters(SandboxWaiter *list) {
+        for (SandboxWaiter *w; (w = list);) {
+                list = w->next;
+                free(w);
+        }
+}
+
 static void private_free(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
         if (p->netns_pending && s->manager->net)
                 net_client_cancel(s->manager->net, s);
         drop_turns(s);
+        sandbox_drop_keep_write(s);
         sandbox_set_tops(s, NULL, NULL);
-        sandbox_release_kept(s);
+        sandbox_release_pending(s);
         sd_event_source_disable_unref(p->turn_source);
         sd_event_source_disable_unref(p->exit_source);
         sd_event_source_disable_unref(p->deadline_timer);
+        sd_event_source_disable_unref(p->idle_timer);
         sd_event_source_disable_unref(p->step_timer);
         sd_event_source_disable_unref(p->stop_timer);
         sd_event_source_disable_unref(p->limits_timer);
@@ -117,10 +126,8 @@ static void private_free(Sandbox *s) {
         close_many((int[]) { p->listen_fd, p->netns_fd, p->kvm_fd, p->overlay_fd, p->console_fd }, 5);
         if (p->template)
                 template_release(p->template);
-        for (SandboxWaiter *w; (w = p->waiters);) {
-                p->waiters = w->next;
-                free(w);
-        }
+        free_waiters(p->waiters);
+        free_waiters(p->change_waiters);
         sd_bus_error_free(&p->error);
         free(p->dir);
         free(p);
@@ -168,60 +175,29 @@ void sandbox_set_state(Sandbox *s, SandboxState state) {
         manager_update_status(s->manager);
 }
 
-static int on_deadline(sd_event_source *source, uint64_t usec, void *userdata) {
-        Sandbox *s = userdata;
-
-        log_info("Sandbox %s: its lifetime is over", s->id);
-        sandbox_end(s, VMM_EXIT_TIMEOUT);
-        return 0;
-}
-
-int sandbox_arm_deadline(Sandbox *s) {
-        struct SandboxPrivate *p = s->priv;
-
-        if (p->deadline_boot_usec == UINT64_MAX) {
-                p->deadline_timer = sd_event_source_disable_unref(p->deadline_timer);
-                return 0;
-        }
-        /* BOOTTIME: a host that slept must not extend lifetimes, and nobody's setting of the clock
-         * may end them. */
-        if (!p->deadline_timer)
-                return sd_event_add_time(s->manager->event, &p->deadline_timer, CLOCK_BOOTTIME, p->deadline_boot_usec,
-                                         100 * USEC_PER_MSEC, on_deadline, s);
-        int r = sd_event_source_set_time(p->deadline_timer, p->deadline_boot_usec);
-        return r < 0 ? r : sd_event_source_set_enabled(p->deadline_timer, SD_EVENT_ONESHOT);
-}
-
-int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error) {
-        if (timeout_usec == 0)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                         "A timeout of 0 makes no sense; use Stop or Kill to end sandbox %s", s->id);
-        if (s->state == SANDBOX_STOPPING)
-                return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is stopping", s->id);
-
-        s->timeout_usec = timeout_usec;
-        /* One in the making counts from when it runs. */
-        if (s->state != SANDBOX_CREATING) {
-                s->priv->deadline_boot_usec = usec_add(clock_usec(CLOCK_BOOTTIME), timeout_usec);
-                int r = sandbox_arm_deadline(s);
-                if (r < 0)
-                        return sd_bus_error_set_errno(error, r);
-        }
-        s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), timeout_usec);
-        (void) sandbox_save(s);
-        sandbox_changed(s, "Deadline");
-        return 0;
-}
-
-int sandbox_wait_end(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
+int sandbox_add_waiter(SandboxWaiter **list, SandboxDone done, void *userdata) {
         if (!done)
                 return 0;
         SandboxWaiter *w = new0(SandboxWaiter, 1);
         if (!w)
-                return sd_bus_error_set_errno(error, ENOMEM);
-        *w = (SandboxWaiter) { done, userdata, s->priv->waiters };
-        s->priv->waiters = w;
+                return -ENOMEM;
+        *w = (SandboxWaiter) { done, userdata, *list };
+        *list = w;
         return 0;
+}
+
+int sandbox_wait_end(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
+        int r = sandbox_add_waiter(&s->priv->waiters, done, userdata);
+
+        return r < 0 ? sd_bus_error_set_errno(error, r) : 0;
+}
+
+void sandbox_tell_waiters(Sandbox *s, SandboxWaiter **list, const sd_bus_error *error) {
+        for (SandboxWaiter *w; (w = *list);) {
+                *list = w->next;
+                w->done(s, error, w->userdata);
+                free(w);
+        }
 }
 
 static int on_stop_timer(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -261,8 +237,8 @@ static int sandbox_ask_to_stop(Sandbox *s) {
 }
 
 int sandbox_stop(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
-        /* There is no guest yet that could be asked. */
-        if (s->state == SANDBOX_CREATING)
+        /* There is no guest that could be asked: not yet, or not any more. */
+        if (sandbox_in_making(s) || sandbox_on_disk(s) || s->priv->kept_as != SANDBOX_CREATING)
                 return sandbox_kill(s, VMM_EXIT_KILLED, done, userdata, error);
 
         int r = sandbox_wait_end(s, done, userdata, error);
@@ -282,8 +258,11 @@ int sandbox_kill(Sandbox *s, VmmExitReason reason, SandboxDone done, void *userd
         if (r < 0)
                 return r;
 
-        if (s->state == SANDBOX_CREATING)
-                sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "Sandbox %s was ended while it was being created", s->id);
+        /* Not even what is on disk stays. */
+        s->priv->kept_as = SANDBOX_CREATING;
+        if (sandbox_in_making(s))
+                sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "Sandbox %s was ended while it was being %s", s->id,
+                              s->state == SANDBOX_CREATING ? "created" : "resumed");
         else
                 sandbox_end(s, reason);
         return 0;

@@ -53,7 +53,7 @@ typedef enum SandboxEnd {
 const char *sandbox_end_to_string(SandboxEnd e);
 SandboxEnd sandbox_end_from_string(const char *s);
 
-/* What a create asks for; 0 and NULL take the template's or the configuration's default.
+/* What a create asks for; 0 and NULL take the template's or the configuration's default, but for on_timeout.
  * Strings are borrowed by sandbox_new(), which copies what it keeps. */
 typedef struct SandboxSpec {
         Template *template;
@@ -63,7 +63,7 @@ typedef struct SandboxSpec {
         uint32_t cpus;
         uint64_t disk_bytes;
         uint64_t timeout_usec;             /* lifetime; UINT64_MAX = none */
-        uint64_t idle_timeout_usec;        /* 0 and UINT64_MAX = none */
+        uint64_t idle_timeout_usec;        /* UINT64_MAX = none */
         SandboxEnd on_timeout;
         uint64_t checkpoint_usec;          /* interval; 0 = none, UINT64_MAX: before each exec */
         uint64_t cpu_quota_usec;           /* per second; 0 = cpus x 100 % */

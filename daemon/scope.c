@@ -16,6 +16,9 @@
 /* PID 1 learns of an OOM kill by the cgroup's events, some time after we see the process gone. */
 #define RESULT_POLL_USEC (50 * USEC_PER_MSEC)
 #define RESULT_POLLS_MAX 40U
+/* And one of the same name, whose processes are gone, it forgets in its own time. */
+#define START_AGAIN_USEC (50 * USEC_PER_MSEC)
+#define START_AGAIN_FOR_USEC (5 * USEC_PER_SEC)
 
 struct Units {
         sd_bus *bus;
@@ -29,8 +32,10 @@ struct Scope {
         char *unit_path;
         bool referenced;           /* by us, at PID 1 */
 
-        sd_bus_message *start;     /* kept for one more try */
-        bool retried;
+        sd_bus_message *start;     /* kept for another try */
+        uint64_t start_until_usec; /* CLOCK_MONOTONIC, from the first failure on */
+        unsigned n_starts;
+        sd_event_source *start_timer;
         char *job;                 /* path of the start job */
         sd_bus_slot *slot;         /* the call to PID 1 under way */
         ScopeDone done;
@@ -57,6 +62,7 @@ static void scope_started(Scope *s, const sd_bus_error *error) {
         ScopeDone done = s->done;
 
         s->done = NULL;
+        s->start_timer = sd_event_source_disable_unref(s->start_timer);
         s->start = sd_bus_message_unref(s->start);
         free(s->job);
         s->job = NULL;
@@ -170,6 +176,7 @@ Scope *scope_free(Scope *s) {
         sd_bus_slot_unref(s->limits_slot);
         sd_bus_slot_unref(s->result_slot);
         sd_event_source_disable_unref(s->result_timer);
+        sd_event_source_disable_unref(s->start_timer);
         sd_bus_message_unref(s->start);
         free(s->job);
         free(s->unit_path);
@@ -243,18 +250,43 @@ static int send_start(Scope *s) {
         return r;
 }
 
+static void start_failed(Scope *s, int r) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+
+        (void) sd_bus_error_set_errno(&e, r);
+        scope_started(s, &e);
+}
+
+static int on_start_timer(sd_event_source *source, uint64_t usec, void *userdata) {
+        Scope *s = userdata;
+
+        s->start_timer = sd_event_source_disable_unref(s->start_timer);
+        int r = send_start(s);
+        if (r < 0)
+                start_failed(s, r);
+        return 0;
+}
+
 static int on_reset_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
         Scope *s = userdata;
 
-        /* Whether or not that helped, the second try tells. */
+        /* Whether or not that helped, the next try tells. */
         s->slot = sd_bus_slot_unref(s->slot);
-        int r = send_start(s);
-        if (r < 0) {
-                _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
-                (void) sd_bus_error_set_errno(&e, r);
-                scope_started(s, &e);
-        }
+        int r = sd_event_add_time_relative(sd_bus_get_event(s->units->bus), &s->start_timer, CLOCK_MONOTONIC,
+                                           s->n_starts > 1 ? START_AGAIN_USEC : 0, 0, on_start_timer, s);
+        if (r < 0)
+                start_failed(s, r);
         return 0;
+}
+
+static bool may_try_again(Scope *s) {
+        struct timespec ts;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+        uint64_t now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        if (s->n_starts++ == 0)
+                s->start_until_usec = now + START_AGAIN_FOR_USEC;
+        return now < s->start_until_usec;
 }
 
 static int on_start_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
@@ -263,8 +295,7 @@ static int on_start_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_e
         const char *job;
 
         s->slot = sd_bus_slot_unref(s->slot);
-        if (e && !s->retried && sd_bus_error_has_name(e, "org.freedesktop.systemd1.UnitExists")) {
-                s->retried = true;
+        if (e && sd_bus_error_has_name(e, "org.freedesktop.systemd1.UnitExists") && may_try_again(s)) {
                 if (sd_bus_call_method_async(s->units->bus, &s->slot, PID1_NAME, PID1_PATH, PID1_MANAGER,
                                              "ResetFailedUnit", on_reset_reply, s, "s", s->name) >= 0)
                         return 0;

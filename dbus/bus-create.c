@@ -174,7 +174,7 @@ static int start_create(sd_bus_message *m, const SandboxSpec *spec, sd_bus_error
 
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_strv_ char **labels = NULL;
-        SandboxSpec spec = {};
+        SandboxSpec spec = { .on_timeout = (SandboxEnd) bus_front->manager->config.default_on_timeout };
         const char *source, *on_timeout = NULL, *checkpoint = NULL;
         uint64_t checkpoint_usec = 0;
         bool bind_client = false;

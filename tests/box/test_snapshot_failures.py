@@ -11,7 +11,7 @@ import dbus
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, bus, created, created_from, ctl, ctl_ok, cubed_pid, journal, prop, remove_snapshot, run, sandbox_ids,
+from cubetest import (ERROR, bus, created, created_from, ctl, ctl_ok, cubed_pid, helper_pid, journal, prop, remove_snapshot, run, sandbox_ids,
                       snapshot, wait_for)
 from snapshots import count, counting, goes_on, put, sector
 
@@ -33,7 +33,7 @@ def nothing_of_it(before):
 # cube-stored and the VMM end in it
 
 def stored_pid():
-    return int(run("pgrep", "-x", "-P", cubed_pid(), "cube-stored", check=True).stdout)
+    return helper_pid("cube-stored")
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time limits that are set to never."""
+"""Time limits: set to never, and what happens at their end."""
 
 import os
+import subprocess
 
+import dbus
 import pytest
 
-from cubetest import ctl, ctl_ok, journal, run
+from cubetest import created, ctl, ctl_ok, journal, prop, run, sandbox, sandbox_ids, wait_for
 
 DROP_IN = "/etc/cubed/cubed.conf.d/60-timeouts.conf"
 
@@ -29,3 +31,95 @@ def test_with_no_limits_at_all_a_guest_boots_and_is_asked_to_power_off(template,
     finally:
         ctl("kill", sandbox_id)
     assert journal(sandbox_id, "CUBE_EVENT=exit")[0]["CUBE_REASON"] == "poweroff"
+
+
+@pytest.fixture
+def defaults():
+    with open(DROP_IN, "w", encoding="ascii") as f:
+        f.write("[Sandbox]\nDefaultTimeout=1h\nDefaultIdleTimeout=2h\nDefaultOnTimeout=pause-disk\n")
+    run("systemctl", "reload", "cubed.service", check=True)
+    yield
+    os.unlink(DROP_IN)
+    run("systemctl", "reload", "cubed.service", check=True)
+
+
+def test_defaults_are_those_of_the_configuration(template, defaults):
+    with created() as sandbox_id:
+        assert prop(sandbox_id, "IdleTimeoutUSec") == 7200_000_000
+        assert prop(sandbox_id, "OnTimeout") == "pause-disk"
+    with created("--idle-timeout", "infinity", "--on-timeout", "kill") as sandbox_id:
+        assert prop(sandbox_id, "IdleTimeoutUSec") == 2**64 - 1
+        assert prop(sandbox_id, "OnTimeout") == "kill"
+
+
+@pytest.mark.parametrize("end, start", [("pause", "restored"), ("pause-disk", "booted")])
+@pytest.mark.parametrize("which", ["--timeout", "--idle-timeout"])
+def test_it_is_paused_at_the_end(clean, which, end, start):
+    with created("--timeout", "1h", which, "1s", "--on-timeout", end) as sandbox_id:
+        wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
+        method = "SetTimeout" if which == "--timeout" else "SetIdleTimeout"
+        getattr(sandbox(sandbox_id), method)(dbus.UInt64(3600_000_000))
+        ctl_ok("resume", sandbox_id)
+        assert prop(sandbox_id, "Start") == start
+        assert ctl_ok("exec", sandbox_id, "--", "echo", "again") == "again\n"
+        assert prop(sandbox_id, "State") == "running"
+
+
+def test_idle_and_killed(clean):
+    with created("--timeout", "1h", "--idle-timeout", "1s") as sandbox_id:
+        wait_for("it to be gone", lambda: sandbox_id not in sandbox_ids())
+    assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "timeout"
+
+
+def looked_at(sandbox_id, times):
+    """A busy guest was looked at that often: each look asks it for its processes."""
+    def bytes_to_guest():
+        statistics = sandbox(sandbox_id).GetStatistics()
+        return int(statistics["vsock-to-guest-bytes"])
+    last = bytes_to_guest()
+    for _ in range(times):
+        last = wait_for("another look", lambda: (now := bytes_to_guest()) > last and now)
+
+
+def hanging(sandbox_id):
+    return [process[0] for process in sandbox(sandbox_id).ListProcesses() if "hang" in map(str, process)]
+
+
+def test_who_is_busy_is_not_idle(clean):
+    """By a process, though nobody is connected to it any more."""
+    with created("--timeout", "1h", "--idle-timeout", "1s", "--on-timeout", "pause") as sandbox_id:
+        p = subprocess.Popen(["cubectl", "exec", sandbox_id, "--", "hang"], stdin=subprocess.DEVNULL)
+        try:
+            (pid,) = wait_for("it to run", lambda: hanging(sandbox_id))
+        finally:
+            p.kill()
+            p.wait()
+        looked_at(sandbox_id, 4)
+        assert prop(sandbox_id, "State") == "running"
+        sandbox(sandbox_id).SignalProcess(dbus.UInt32(pid), dbus.Int32(9), False)
+        wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
+
+
+def test_an_idle_time_out_outlives_cubed(clean):
+    with created("--timeout", "1h", "--idle-timeout", "2s", "--on-timeout", "pause") as sandbox_id:
+        run("systemctl", "restart", "cubed.service", check=True)
+        wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
+
+
+def test_a_pause_that_fails_at_the_end_harms_nothing(clean):
+    """There is no place for its description."""
+    with created("--timeout", "1h", "--on-timeout", "pause") as sandbox_id:
+        in_its_way = f"/var/lib/cubed/sandboxes/{sandbox_id}"
+        with open(in_its_way, "wb"):
+            pass
+        try:
+            sandbox(sandbox_id).SetTimeout(dbus.UInt64(1_000_000))
+            wait_for("the pause to fail", lambda: journal(sandbox_id, "CUBE_EVENT=pause-failed"))
+            assert prop(sandbox_id, "State") == "running"
+            assert ctl_ok("exec", sandbox_id, "--", "echo", "fine") == "fine\n"
+        finally:
+            os.unlink(in_its_way)
+        said = run("journalctl", "-u", "cubed.service", "--no-pager", "-g", f"{sandbox_id}.*trying again").stdout
+        assert said
+        sandbox(sandbox_id).SetTimeout(dbus.UInt64(1_000_000))
+        wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")

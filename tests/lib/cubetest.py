@@ -143,6 +143,11 @@ def cubed_pid():
     return int(run("systemctl", "show", "-P", "MainPID", "cubed.service", check=True).stdout)
 
 
+def helper_pid(name):
+    """Of cube-stored or cube-netd."""
+    return int(run("pgrep", "-x", "-P", cubed_pid(), name, check=True).stdout)
+
+
 def active(unit):
     return run("systemctl", "is-active", unit).stdout.decode().strip() == "active"
 

@@ -140,7 +140,7 @@ TEST(a_rollback_holds_both_snapshots_until_its_vmm_was_asked) {
         assert_ok(sandbox_save(s));
         assert_ok(sandbox_load(&manager, s->id, &t));
         assert_streq(t->priv->rollback_id, "tttttttttttt");
-        assert_true(t->priv->kept[0] == &safety && t->priv->kept[1] == &target);
+        assert_true(t->priv->pending[0] == &safety && t->priv->pending[1] == &target);
         assert_true(safety.n_users == 2 && target.n_users == 1);
         assert_true(t->checkpoint_usec == UINT64_MAX && t->priv->checkpoint_number == 17);
         t->vmm_uid = 0;

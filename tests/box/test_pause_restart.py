@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cubed is restarted, killed and the host rebooted while sandboxes are paused, or about to be."""
+
+import concurrent.futures
+import glob
+import os
+import shutil
+import signal
+
+import pytest
+
+from cubetest import bus, ctl_ok, leftovers, nothing_left_since, options, prop, run, sandbox, sandbox_ids, wait_for
+from snapshots import counting, goes_on, put, sector
+from test_pause import KEPT, pause, resume
+from test_restart import crash, restart
+from test_snapshot_failures import SNAPSHOTS, stored_pid
+
+
+def reboot():
+    """What a reboot leaves of cubed: /var. Its snapshots are of another boot then, but durable."""
+    run("systemctl", "stop", "cubed.service", check=True)
+    shutil.rmtree("/run/cubed/sandbox", ignore_errors=True)
+    run("systemctl", "start", "cubed.service", check=True)
+
+
+@pytest.fixture
+def clean_again(template):
+    before = leftovers()
+    yield
+    nothing_left_since(before, but=["fds"])
+
+
+@pytest.mark.parametrize("again", [restart, crash, reboot])
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_paused_one_is_there_again(clean_again, again, memory):
+    with counting("--label", "a=b", "--on-timeout", "pause", "--idle-timeout", "2h") as sandbox_id:
+        put(sandbox_id, 30, "kept")
+        created_at = prop(sandbox_id, "CreatedTimestamp")
+        pause(sandbox_id, memory=memory)
+        again()
+        assert prop(sandbox_id, "State") == "paused"
+        assert prop(sandbox_id, "Labels") == {"a": "b"}
+        assert prop(sandbox_id, "CreatedTimestamp") == created_at
+        assert prop(sandbox_id, "Deadline") == 2**64 - 1
+        assert prop(sandbox_id, "OnTimeout") == "pause"
+        assert prop(sandbox_id, "IdleTimeoutUSec") == 7200_000_000
+        resume(sandbox_id)
+        assert sector(sandbox_id, 30) == "kept"
+        if memory:
+            goes_on(sandbox_id)
+        again_running = prop(sandbox_id, "VMMPID")
+        restart()
+        assert prop(sandbox_id, "VMMPID") == again_running
+
+
+def test_a_paused_one_that_is_killed_does_not_come_back(clean_again):
+    sandbox_id = ctl_ok("create", "--timeout", "1h").strip()
+    pause(sandbox_id)
+    crash()
+    ctl_ok("kill", sandbox_id)
+    reboot()
+    assert sandbox_id not in sandbox_ids()
+
+
+def paused_or_running(sandbox_id):
+    """Whichever it is, it is whole."""
+    state = wait_for("it to come to rest", lambda: (s := prop(sandbox_id, "State")) in ("paused", "running") and s)
+    if state == "paused":
+        assert prop(sandbox_id, "VMMPID") == 0
+        assert not os.path.exists(f"/run/cubed/sandbox/{sandbox_id}")
+        resume(sandbox_id)
+    goes_on(sandbox_id)
+    assert sector(sandbox_id, 30) == "kept"
+    pause(sandbox_id)
+    resume(sandbox_id)
+    goes_on(sandbox_id)
+
+
+@pytest.mark.parametrize("again", [restart, crash])
+def test_while_memory_is_saved(clean_again, again):
+    with counting() as sandbox_id:
+        put(sandbox_id, 30, "kept")
+        pid = stored_pid()
+        os.kill(pid, signal.SIGSTOP)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            job = pool.submit(lambda: sandbox(sandbox_id, bus()).Pause(options({}), timeout=60))
+            wait_for("its state to be saved", lambda: any(os.path.getsize(f) > 0 for f in glob.glob(f"{SNAPSHOTS}/.new-*/state")))
+            assert prop(sandbox_id, "State") == "pausing"
+            again()
+            assert job.exception()
+        assert prop(sandbox_id, "State") == "running"
+        paused_or_running(sandbox_id)
+
+
+@pytest.mark.parametrize("delay", [0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1])
+@pytest.mark.parametrize("call", ["Pause", "Resume"])
+def test_at_any_moment(clean_again, call, delay):
+    """cubed dies some milliseconds into it."""
+    with counting() as sandbox_id:
+        put(sandbox_id, 30, "kept")
+        if call == "Resume":
+            pause(sandbox_id)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            job = pool.submit(lambda: getattr(sandbox(sandbox_id, bus()), call)(options({}), timeout=60))
+            concurrent.futures.wait([job], timeout=delay)
+            crash()
+            job.exception()
+        paused_or_running(sandbox_id)

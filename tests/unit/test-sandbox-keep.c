@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* sandbox.json: written for good and found again, forgotten, and both at once; what is odd is refused. */
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/fd-util.h"
+#include "daemon/capture.h"
+#include "daemon/manager-private.h"
+#include "daemon/sandbox-private.h"
+#include "tests/unit/snapshot-fixture.h"
+
+typedef struct Case {
+        Fixture f;
+        struct ManagerPrivate priv;
+        Manager manager;
+        char runtime[96];
+        unsigned n_done;
+        int error;
+} Case;
+
+static void case_init(Case *c) {
+        *c = (Case) { .f = fixture_make() };
+        fixture_load(&c->f);
+        (void) snprintf(c->runtime, sizeof(c->runtime), "%s/run", c->f.dir.path);
+        c->priv.state_fd = c->f.dir.fd;
+        c->manager = (Manager) {
+                .event = c->f.event, .priv = &c->priv, .store = c->f.client, .snapshots = c->f.store,
+                .config.runtime_directory = c->runtime,
+        };
+        assert_ok(mkdirat(c->f.dir.fd, "sandboxes", 0700));
+}
+
+static Sandbox *make_sandbox(Case *c) {
+        Sandbox *s;
+
+        assert_ok(sandbox_new(&c->manager, MADE_SANDBOX, &s));
+        s->state = SANDBOX_PAUSING;
+        s->owner_uid = 1000;
+        s->template_id = strdup(MADE_TEMPLATE);
+        s->hostname = strdup("host");
+        s->labels = new0(char *, 2);
+        s->labels[0] = strdup("a=b");
+        s->mem_bytes = s->boot_mem_bytes = MADE_MEMORY;
+        s->cpus = 1;
+        s->cpu_quota_usec = USEC_PER_SEC;
+        s->timeout_usec = 5 * USEC_PER_SEC;
+        s->idle_timeout_usec = 7 * USEC_PER_SEC;
+        s->on_timeout = SANDBOX_END_PAUSE_DISK;
+        s->checkpoint_usec = UINT64_MAX;
+        /* Of its VMM; none of it is kept. */
+        s->deadline_usec = s->priv->deadline_boot_usec = 1;
+        s->vmm_pid = 4711;
+        return s;
+}
+
+static void sandbox_done(Sandbox *s) {
+        s->vmm_uid = 0;
+        sandbox_free(s);
+}
+
+static void on_kept(int error, void *userdata) {
+        Case *c = userdata;
+
+        c->error = error;
+        c->n_done++;
+}
+
+static int kept(Case *c, unsigned n) {
+        while (c->n_done < n)
+                assert_true(sd_event_run(c->f.event, 10 * USEC_PER_SEC) > 0);
+        return c->error;
+}
+
+static bool there(const Case *c, const char *path) {
+        return faccessat(c->f.dir.fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Answers of cube-stored to all that was asked so far and to what follows from it. */
+static void settle(Case *c) {
+        for (unsigned i = 0; i < 20; i++) {
+                bool done = false;
+
+                assert_ok(store_client_sync(c->f.client, c->f.dir.fd, on_flushed, &done));
+                while (!done)
+                        assert_true(sd_event_run(c->f.event, 10 * USEC_PER_SEC) > 0);
+        }
+}
+
+TEST(what_is_kept_is_found_again) {
+        Case c;
+        Sandbox *s, *t;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_true(!sandbox_is_kept(&c.manager, s->id));
+        assert_ok(kept(&c, 1));
+        assert_true(sandbox_is_kept(&c.manager, s->id));
+
+        assert_ok(sandbox_find_kept(&c.manager, s->id, &t));
+        assert_true(t->state == SANDBOX_PAUSED && t->disk_top == n && t->memory_top == n && t->priv->kept);
+        assert_true(t->owner_uid == 1000 && t->vmm_pid == 0 && t->vmm_uid == 0);
+        assert_true(t->deadline_usec == UINT64_MAX && t->priv->deadline_boot_usec == UINT64_MAX);
+        assert_true(t->timeout_usec == 5 * USEC_PER_SEC && t->idle_timeout_usec == 7 * USEC_PER_SEC);
+        assert_true(t->on_timeout == SANDBOX_END_PAUSE_DISK && t->checkpoint_usec == UINT64_MAX);
+        assert_streq(t->labels[0], "a=b");
+        sandbox_done(t);
+        sandbox_done(s);
+        snapshot_release(n);
+        fixture_done(&c.f);
+}
+
+TEST(the_last_one_written_counts) {
+        Case c;
+        Sandbox *s, *t;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        s->timeout_usec = 9 * USEC_PER_SEC;
+        assert_ok(sandbox_keep(s, SANDBOX_FAILED, n, on_kept, &c));
+        assert_ok(kept(&c, 2));
+        assert_ok(sandbox_find_kept(&c.manager, s->id, &t));
+        assert_true(t->state == SANDBOX_FAILED && t->timeout_usec == 9 * USEC_PER_SEC);
+        sandbox_done(t);
+        sandbox_done(s);
+        snapshot_release(n);
+        fixture_done(&c.f);
+}
+
+TEST(what_is_forgotten_is_gone) {
+        Case c;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(kept(&c, 1));
+        sandbox_set_tops(s, n, n);
+        snapshot_release(n);
+
+        /* It runs on the layers, of which the state is no part. */
+        sandbox_forget_kept(s, n);
+        assert_true(!there(&c, "sandboxes/" MADE_SANDBOX));
+        assert_true(n->kind == SNAPSHOT_PAUSE);
+        settle(&c);
+        assert_true(n->kind == SNAPSHOT_LAYER && n->n_users == 2);
+        sandbox_done(s);
+        settle(&c);
+        assert_eq(c.f.store->n_snapshots, 0);
+        fixture_done(&c.f);
+}
+
+TEST(with_its_sandbox_the_snapshot_goes_too) {
+        Case c;
+        char id[21];
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        strcpy(id, n->id);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(kept(&c, 1));
+        sandbox_set_tops(s, n, n);
+        snapshot_release(n);
+        sandbox_forget_kept(s, n);
+        sandbox_done(s);
+        /* Not before the file is gone for good. */
+        assert_true(snapshot_store_find(c.f.store, id));
+        settle(&c);
+        assert_true(!snapshot_store_find(c.f.store, id));
+        fixture_done(&c.f);
+}
+
+TEST(forgotten_while_it_is_written) {
+        Case c;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        sandbox_forget_kept(s, NULL);
+        (void) kept(&c, 1);
+        assert_true(!there(&c, "sandboxes/" MADE_SANDBOX));
+
+        /* Or its sandbox goes. */
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        sandbox_done(s);
+        (void) kept(&c, 2);
+        assert_true(!there(&c, "sandboxes/" MADE_SANDBOX));
+        snapshot_release(n);
+        fixture_done(&c.f);
+}
+
+TEST(a_cubed_that_goes_down_leaves_it_to_the_next) {
+        Case c;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        c.f.store->stopping = true;
+        sandbox_done(s);
+        assert_ok(kept(&c, 1));
+        assert_true(there(&c, "sandboxes/" MADE_SANDBOX "/sandbox.json"));
+        snapshot_release(n);
+        fixture_done(&c.f);
+}
+
+TEST(one_whose_snapshot_is_lost_is_failed) {
+        Case c;
+        Sandbox *s, *t;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(kept(&c, 1));
+        snapshot_release(n);
+        assert_ok(sandbox_find_kept(&c.manager, s->id, &t));
+        assert_true(t->state == SANDBOX_FAILED && t->priv->layers_unknown && !t->disk_top);
+        sandbox_done(t);
+        sandbox_done(s);
+        fixture_done(&c.f);
+}
+
+static void replace(const Case *c, const char *text) {
+        _cleanup_close_ int fd = openat(c->f.dir.fd, "sandboxes/" MADE_SANDBOX "/sandbox.json", O_WRONLY|O_TRUNC|O_CLOEXEC);
+
+        assert_ok(fd);
+        assert_ok(write_full(fd, text, strlen(text)));
+}
+
+TEST(what_is_odd_is_refused) {
+        static const char *const states[] = { "creating", "running", "pausing", "resuming", "stopping" };
+        _cleanup_free_ char *text = NULL;
+        Case c;
+        Sandbox *s, *t;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        s = make_sandbox(&c);
+        assert_true(sandbox_find_kept(&c.manager, s->id, &t) < 0);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(kept(&c, 1));
+        for (size_t i = 0; i < ELEMENTSOF(states); i++) {
+                _cleanup_free_ char *odd = NULL;
+
+                assert_ok(sandbox_format_kept(s, sandbox_state_from_string(states[i]), n, &odd));
+                replace(&c, odd);
+                assert_eq(sandbox_find_kept(&c.manager, s->id, &t), -EBADMSG);
+        }
+        replace(&c, "");
+        assert_true(sandbox_find_kept(&c.manager, s->id, &t) < 0);
+        replace(&c, "{}");
+        assert_true(sandbox_find_kept(&c.manager, s->id, &t) < 0);
+        /* Of another. */
+        assert_ok(sandbox_format_kept(s, SANDBOX_PAUSED, n, &text));
+        memcpy(strstr(text, MADE_SANDBOX), "oooo", 4);
+        replace(&c, text);
+        assert_eq(sandbox_find_kept(&c.manager, s->id, &t), -EBADMSG);
+        sandbox_done(s);
+        snapshot_release(n);
+        fixture_done(&c.f);
+}
