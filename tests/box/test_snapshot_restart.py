@@ -61,19 +61,28 @@ def test_in_the_middle(clean_again, again):
     wait_for("works in progress to be gone", lambda: not glob.glob(f"{SNAPSHOTS}/.*"))
 
 
+def state_file(sandbox_id):
+    return f"/run/cubed/sandbox/{sandbox_id}/state.json"
+
+
+def state_of(sandbox_id):
+    with open(state_file(sandbox_id), encoding="utf-8") as f:
+        return json.load(f)
+
+
 @contextlib.contextmanager
 def without_cubed(sandbox_id):
     """state.json, to be changed while no cubed is there."""
-    path = f"/run/cubed/sandbox/{sandbox_id}/state.json"
     run("systemctl", "kill", "-s", "KILL", "cubed.service")
     run("systemctl", "stop", "cubed.service", check=True)
-    with open(path, encoding="utf-8") as f:
-        state = json.load(f)
-    yield state
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(state, f)
-    run("systemctl", "reset-failed", "cubed.service")
-    run("systemctl", "start", "cubed.service", check=True)
+    try:
+        state = state_of(sandbox_id)
+        yield state
+        with open(state_file(sandbox_id), "w", encoding="utf-8") as f:
+            json.dump(state, f)
+    finally:
+        run("systemctl", "reset-failed", "cubed.service")
+        run("systemctl", "start", "cubed.service", check=True)
 
 
 def test_one_that_the_vmm_runs_on_had_been_taken(clean_again):
@@ -84,10 +93,11 @@ def test_one_that_the_vmm_runs_on_had_been_taken(clean_again):
         with without_cubed(sandbox_id) as state:
             assert (state.pop("disk-top"), state.pop("memory-top")) == (instant, instant)
             state |= {"capture": instant, "disk-layers": 0, "memory-layers": 0}
+        # its VMM is asked once cubed is up
+        wait_for("the capture to be settled", lambda: "capture" not in state_of(sandbox_id))
         assert instant in snapshot_dirs()
-        with without_cubed(sandbox_id) as state:
-            assert (state["disk-top"], state["memory-layers"]) == (instant, 1)
-            assert "capture" not in state
+        state = state_of(sandbox_id)
+        assert (state["disk-top"], state["memory-layers"]) == (instant, 1)
         works(sandbox_id)
         with created_from(instant) as child:
             assert sector(child, 31) == "here"
