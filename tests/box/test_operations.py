@@ -158,7 +158,7 @@ def failed(template):
         assert outcome_of("Pause", sandbox_id) == "do"
         (path,) = set(glob.glob("/var/lib/cubed/snapshots/*/state")) - before
         os.rename(path, path + ".away")
-        assert outcome_of("Resume", sandbox_id) == "Internal"
+        assert outcome_of("Resume", sandbox_id) == "SnapshotInvalid"
         os.rename(path + ".away", path)
         assert prop(sandbox_id, "State") == "failed"
         yield sandbox_id
