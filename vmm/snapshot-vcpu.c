@@ -51,19 +51,27 @@ static int get_msrs(int fd, unsigned index, const MsrList *list, MsrBlock *ret, 
         return 0;
 }
 
-static int get_time(int fd, unsigned index, uint64_t host_tsc, VcpuTime *ret, ErrorText *e) {
-        static const MsrList deadline = { .n = 1, .index = { MSR_TSC_DEADLINE } };
+static int get_tsc(int fd, unsigned index, uint64_t host_tsc, uint64_t *ret, ErrorText *e) {
         struct kvm_device_attr attr;
         uint64_t offset;
-        MsrBlock msrs;
 
         (void) offset_address(&attr, &offset);
         int r = VCPU_IOCTL(KVM_GET_DEVICE_ATTR, &attr);
+        if (r < 0)
+                return r;
+        *ret = host_tsc + offset;
+        return 0;
+}
+
+static int get_time(int fd, unsigned index, uint64_t host_tsc, VcpuTime *ret, ErrorText *e) {
+        static const MsrList deadline = { .n = 1, .index = { MSR_TSC_DEADLINE } };
+        MsrBlock msrs;
+
+        int r = get_tsc(fd, index, host_tsc, &ret->tsc, e);
         if (r >= 0)
                 r = get_msrs(fd, index, &deadline, &msrs, e);
         if (r < 0)
                 return r;
-        ret->tsc = host_tsc + offset;
         ret->deadline = msrs.entries[0].data;
         return 0;
 }
@@ -245,10 +253,28 @@ int snapshot_vcpu_set_tsc(int fd, unsigned index, uint64_t tsc, uint64_t host_ts
         return VCPU_IOCTL(KVM_SET_DEVICE_ATTR, &attr);
 }
 
-int snapshot_vcpu_set_time(int fd, unsigned index, const VcpuTime *time, uint64_t host_tsc, ErrorText *e) {
+/* PVM takes an offset of the TSC and ignores it: the guest sees the host's. Its deadline is moved along, else it would
+ * come early, or after a reboot of the host in days. */
+static int follow_tsc(int fd, unsigned index, VcpuTime *time, uint64_t host_tsc, ErrorText *e) {
+        uint64_t there;
+
+        int r = get_tsc(fd, index, host_tsc, &there, e);
+        if (r < 0 || there == time->tsc)
+                return r;
+        if (time->deadline > time->tsc)
+                time->deadline = there + (time->deadline - time->tsc);
+        else if (time->deadline > 0)
+                time->deadline = there;
+        time->tsc = there;
+        return 0;
+}
+
+int snapshot_vcpu_set_time(int fd, unsigned index, VcpuTime *time, uint64_t host_tsc, ErrorText *e) {
         struct kvm_lapic_state lapic = time->lapic;
 
         int r = snapshot_vcpu_set_tsc(fd, index, time->tsc, host_tsc, e);
+        if (r >= 0)
+                r = follow_tsc(fd, index, time, host_tsc, e);
         return r < 0 ? r : VCPU_IOCTL(KVM_SET_LAPIC, &lapic);
 }
 

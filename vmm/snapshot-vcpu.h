@@ -57,8 +57,9 @@ int snapshot_vcpu_parse(SnapshotReader *r, const MsrList *msrs, uint32_t xsave_b
 /* All but the time. CPUID must be set. */
 int snapshot_vcpu_load(int fd, unsigned index, const VcpuState *s, ErrorText *e);
 
-/* Local APIC and TSC, so that the guest's counter reads time->tsc when the host's reads host_tsc. */
-int snapshot_vcpu_set_time(int fd, unsigned index, const VcpuTime *time, uint64_t host_tsc, ErrorText *e);
+/* Local APIC and TSC, so that the guest's counter reads time->tsc when the host's reads host_tsc. Where KVM has the guest
+ * read something else, time becomes what that is: as long before the deadline. */
+int snapshot_vcpu_set_time(int fd, unsigned index, VcpuTime *time, uint64_t host_tsc, ErrorText *e);
 /* Of a vCPU without a state of its own: the TSC of one that has one. */
 int snapshot_vcpu_set_tsc(int fd, unsigned index, uint64_t tsc, uint64_t host_tsc, ErrorText *e);
 /* Behind set_time() and the VM's clock. */
