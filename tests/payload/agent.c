@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent.h"
+#include "clock.h"
 
 #define HEADER_BYTES 12U
 #define ERRNO_NOENT 2U
@@ -106,6 +107,17 @@ static uint32_t find_u32(Body body, uint16_t tag, uint32_t otherwise) {
         return otherwise;
 }
 
+/* 0: it is not there. */
+static uint64_t find_u64(Body body, uint16_t tag) {
+        const uint8_t *data;
+        Record r;
+
+        while (next_record(&body, &r, &data))
+                if (r.tag == tag && r.len == 8)
+                        return *(const uint64_t *) data;
+        return 0;
+}
+
 static const char *keep_string(const uint8_t *data, uint32_t len) {
         char *s = strings + strings_used;
 
@@ -210,6 +222,9 @@ static void control_frame(Conn *c, const Header *h, Body body) {
                 if (claimed)
                         processes_abandon();
                 claimed = true;
+                uint64_t realtime = find_u64(body, AGENT_TAG_REALTIME_NSEC);
+                if (realtime)
+                        clock_set_realtime(realtime);
                 send_frame(c, AGENT_OK, h->id);
                 break;
         case AGENT_PING:

@@ -15,6 +15,8 @@
 #define MSR_X2APIC_TIMER_COUNT 0x838U
 #define MSR_X2APIC_TIMER_DIVIDE 0x83eU
 #define LVT_PERIODIC (1U << 17)
+#define LVT_DEADLINE (2U << 17)
+#define MSR_TSC_DEADLINE 0x6e0U
 #define DIVIDE_BY_128 0xaU
 /* KVM's APIC timer counts nanoseconds. */
 #define COUNTS_PER_MSEC (1000000U / 128U)
@@ -178,6 +180,17 @@ void timer_set(uint32_t msec) {
         wrmsr(MSR_X2APIC_TIMER_DIVIDE, DIVIDE_BY_128);
         wrmsr(MSR_X2APIC_LVT_TIMER, LVT_PERIODIC | VECTOR_TIMER);
         wrmsr(MSR_X2APIC_TIMER_COUNT, (uint64_t) msec * COUNTS_PER_MSEC);
+}
+
+void timer_set_once(uint32_t msec) {
+        wrmsr(MSR_X2APIC_TIMER_DIVIDE, DIVIDE_BY_128);
+        wrmsr(MSR_X2APIC_LVT_TIMER, VECTOR_TIMER);
+        wrmsr(MSR_X2APIC_TIMER_COUNT, (uint64_t) msec * COUNTS_PER_MSEC);
+}
+
+void timer_set_deadline(uint64_t tsc) {
+        wrmsr(MSR_X2APIC_LVT_TIMER, LVT_DEADLINE | VECTOR_TIMER);
+        wrmsr(MSR_TSC_DEADLINE, tsc);
 }
 
 uint64_t timer_ticks(void) {

@@ -18,6 +18,13 @@ static inline void outb(uint16_t port, uint8_t v) {
         __asm__ volatile("outb %0, %1" : : "a"(v), "Nd"(port) : "memory");
 }
 
+static inline uint8_t inb(uint16_t port) {
+        uint8_t v;
+
+        __asm__ volatile("inb %1, %0" : "=a"(v) : "Nd"(port) : "memory");
+        return v;
+}
+
 static inline uint64_t rdmsr(uint32_t msr) {
         uint32_t lo, hi;
 
@@ -27,6 +34,13 @@ static inline uint64_t rdmsr(uint32_t msr) {
 
 static inline void wrmsr(uint32_t msr, uint64_t v) {
         __asm__ volatile("wrmsr" : : "c"(msr), "a"((uint32_t) v), "d"((uint32_t) (v >> 32)) : "memory");
+}
+
+static inline uint64_t rdtsc(void) {
+        uint32_t lo, hi;
+
+        __asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
+        return (uint64_t) hi << 32 | lo;
 }
 
 static inline void barrier(void) {
@@ -77,3 +91,6 @@ void interrupts_init(void);
 /* Interrupts every msec milliseconds, 0: never. */
 void timer_set(uint32_t msec);
 uint64_t timer_ticks(void);
+/* Once, in so many milliseconds, or when the TSC is there. */
+void timer_set_once(uint32_t msec);
+void timer_set_deadline(uint64_t tsc);

@@ -2,6 +2,7 @@
 #include "base/agent-proto.h"
 #include "agent.h"
 #include "blk.h"
+#include "clock.h"
 #include "net.h"
 #include "process.h"
 
@@ -21,6 +22,8 @@ typedef enum Program {
         PROGRAM_SLEEP,
         PROGRAM_HANG,
         PROGRAM_COUNTER,
+        PROGRAM_TIMER,
+        PROGRAM_REGISTERS,
         PROGRAM_NET_ECHO,
 } Program;
 
@@ -42,6 +45,7 @@ struct Process {
 
         uint64_t count;
         uint64_t wake_tick;
+        uint64_t start_nsec;
 
         /* From here on guarded by the lengths above, and never cleared. */
         char text[2][TEXT_BYTES] __attribute__((aligned(8)));
@@ -71,6 +75,13 @@ static void add_words(Process *p, unsigned which, const char *const *words, unsi
         }
         if (n > 0 || *between == ' ')
                 add_text(p, which, "\n", 1);
+}
+
+static void add_number(Process *p, uint64_t v, const char *behind) {
+        char number[24];
+
+        add_text(p, 0, number, (uint32_t) format_number(number, v));
+        add_text(p, 0, behind, 1);
 }
 
 static void finish(Process *p, uint32_t code) {
@@ -108,6 +119,7 @@ static void run_put_sector(Process *p, const Args *a) {
 #define COUNTER_PAGES 64U
 #define COUNTER_SECTORS 8U
 #define COUNTER_FIRST_SECTOR 16U
+#define PORT_SERIAL_SCRATCH 0x3ff
 static uint64_t counter, counter_inverse = UINT64_MAX, counter_bad;
 static uint64_t counter_pages[COUNTER_PAGES][512] __attribute__((aligned(4096)));
 
@@ -143,13 +155,54 @@ static bool move_counter(void) {
 }
 
 static void run_count(Process *p) {
-        char number[24];
-
-        add_text(p, 0, number, (uint32_t) format_number(number, counter));
-        add_text(p, 0, " ", 1);
-        add_text(p, 0, number, (uint32_t) format_number(number, counter_bad));
-        add_text(p, 0, "\n", 1);
+        add_number(p, counter, " ");
+        add_number(p, counter_bad, "\n");
         finish(p, counter_bad > 0);
+}
+
+/* Each access is an exit of its own, whose answer a snapshot must not lose. */
+static bool move_registers(void) {
+        uint8_t v = (uint8_t) counter;
+
+        outb(PORT_SERIAL_SCRATCH, v);
+        if (counter != ~counter_inverse || inb(PORT_SERIAL_SCRATCH) != v)
+                counter_bad++;
+        counter++;
+        counter_inverse = ~counter;
+        return true;
+}
+
+static void run_clock(Process *p) {
+        uint64_t monotonic = clock_monotonic();
+
+        add_number(p, rdtsc(), " ");
+        add_number(p, monotonic, " ");
+        add_number(p, clock_realtime(), " ");
+        add_number(p, clock_was_away(), "\n");
+        finish(p, monotonic == 0);
+}
+
+static void run_print(Process *p, const Args *a) {
+        for (unsigned i = 1; i < a->argc; i++) {
+                put_string(a->argv[i]);
+                put_string(i + 1 < a->argc ? " " : "\n");
+        }
+        finish(p, 0);
+}
+
+static bool start_timer(Process *p, const char *mode, uint64_t msec) {
+        uint64_t per_msec = clock_tsc_per_msec();
+
+        if (per_msec == 0)
+                return false;
+        p->program = PROGRAM_TIMER;
+        p->wake_tick = timer_ticks() + 1;
+        p->start_nsec = clock_monotonic();
+        if (streq(mode, "once"))
+                timer_set_once((uint32_t) msec);
+        else
+                timer_set_deadline(rdtsc() + msec * per_msec);
+        return true;
 }
 
 static void run_net_config(Process *p) {
@@ -214,6 +267,10 @@ static bool start_short_program(Process *p, const Args *a) {
                 finish(p, 0);
         } else if (streq(name, "count"))
                 run_count(p);
+        else if (streq(name, "clock"))
+                run_clock(p);
+        else if (streq(name, "print"))
+                run_print(p, a);
         else if (streq(name, "net-config") && net_open())
                 run_net_config(p);
         else if (streq(name, "net-misbehave") && a->argc == 3 && net_open())
@@ -241,6 +298,10 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_HANG;
         else if (streq(name, "counter"))
                 p->program = PROGRAM_COUNTER;
+        else if (streq(name, "registers"))
+                p->program = PROGRAM_REGISTERS;
+        else if ((streq(name, "once") || streq(name, "deadline")) && a->argc > 1)
+                return start_timer(p, name, parse_number(a->argv[1]));
         else if (streq(name, "net-echo") && net_open())
                 p->program = PROGRAM_NET_ECHO;
         else if (streq(name, "yes") || streq(name, "bulk")) {
@@ -475,11 +536,18 @@ static bool move_ring(Process *p) {
         return true;
 }
 
-static void check_end(Process *p) {
+/* True when it has something to say about that. */
+static bool check_end(Process *p) {
         if ((p->program == PROGRAM_BULK && p->bulk_left == 0) ||
             (p->program == PROGRAM_CAT && p->input_ended && p->ring_used == 0) ||
             (p->program == PROGRAM_SLEEP && timer_ticks() >= p->wake_tick))
                 finish(p, 0);
+        if (p->program == PROGRAM_TIMER && timer_ticks() >= p->wake_tick) {
+                add_number(p, clock_monotonic() - p->start_nsec, "\n");
+                finish(p, 0);
+                return true;
+        }
+        return false;
 }
 
 /* An output stream ends with its process, once all is out. */
@@ -512,9 +580,11 @@ static bool run(Process *p) {
                         moved |= move_ring(p);
                 else if (p->program == PROGRAM_COUNTER)
                         moved |= move_counter();
+                else if (p->program == PROGRAM_REGISTERS)
+                        moved |= move_registers();
                 else if (p->program == PROGRAM_NET_ECHO)
                         moved |= net_echo();
-                check_end(p);
+                moved |= check_end(p);
         }
         if (!p->exited)
                 return moved;

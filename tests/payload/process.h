@@ -10,11 +10,16 @@
  *   wc                         counts stdin's bytes, prints the number
  *   yes | bulk N               output without end, N bytes of it
  *   sleep N                    seconds
+ *   once MSEC | deadline MSEC  until the local APIC's timer fires, in its mode of that name; then prints how many
+ *                              nanoseconds that was. Not together with "sleep"
+ *   clock                      prints TSC, kvm-clock and real time in nanoseconds, and whether the guest was away
+ *   registers                  writes registers of the serial port for ever, and reads them again
+ *   print WORDS...             says them on the serial port
  *   hang                       never ends by itself
  *   sector DISK N              512 bytes of vda or vdb
  *   put-sector DISK N WORD     writes them, WORD and zeros, and flushes
  *   counter                    counts up for ever, in memory and on vdb, and checks what it counted before
- *   count                      prints how far it is, and how often something was not as it was left
+ *   count                      prints how far these two are, and how often something was not as it was left
  *   net-echo                   sends back all frames for ever
  *   net-config                 MAC address and status of the network card, in hexadecimal
  *   net-misbehave N SEED       sends N frames of nonsense, prints how often the card had to be reset
