@@ -70,6 +70,13 @@ build() {
     ninja -C "$build_dir" --quiet >&2
 }
 
+# The fuzz targets, in a build of their own.
+build_fuzz() {
+    install_build_packages
+    CC=clang configure_build "$build_dir-fuzz" -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false
+    ninja -C "$build_dir-fuzz" --quiet fuzz-programs >&2
+}
+
 # Builds, and lays out what `meson install` would install.
 stage() {
     build
