@@ -557,6 +557,15 @@ int machine_load(Machine *m, BuildConfig *config, ErrorText *e) {
         return 0;
 }
 
+/* vCPUs that have run keep their CPUID: nothing may be missing there that the guest had seen. */
+static int check_same_cpu(const Machine *m, const SnapshotState *s, ErrorText *e) {
+        SnapshotReader reader;
+        CpuidTable cpuid;
+
+        int r = snapshot_file_section(&s->file, SNAPSHOT_SECTION_CPUID, 0, &reader, e);
+        return r < 0 ? r : cpuid_parse(&reader, m->cpuid, m->config.max_cpus, m->config.cpuid_hide, &cpuid, e);
+}
+
 static int check_same_shape(const Machine *m, const SnapshotState *s, ErrorText *e) {
         const ConfigState *c = &s->config;
 
@@ -564,6 +573,8 @@ static int check_same_shape(const Machine *m, const SnapshotState *s, ErrorText 
             c->max_cpus != m->config.max_cpus || c->n_cpus != m->n_vcpus || c->cpuid_hide != m->config.cpuid_hide)
                 return error_set(e, -EXDEV, "ROLLBACK: the snapshot is of a machine of another shape");
         int r = snapshot_state_check_memmap(s, &m->vm.mem, e);
+        if (r >= 0)
+                r = check_same_cpu(m, s, e);
         return r < 0 ? r : check_disks(m, c, e);
 }
 

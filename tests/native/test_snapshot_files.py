@@ -10,7 +10,7 @@ import pytest
 
 import snapshot as s
 import vmm as v
-from snapguest import HOSTILE_FILES, guest, loader
+from snapguest import HOSTILE_FILES, guest, loader, refused, resume_claimed
 from test_devices import STDIN
 
 
@@ -183,6 +183,15 @@ def test_what_another_version_or_host_made_is_refused_by_name(good, loader, tmp_
         with v.Vmm() as vmm:
             s.load(vmm, vmm.connect(), good.with_state(path, bytes(data or parsed.pack())))
     assert info.value.errno == error and text in info.value.message, info.value
+
+
+def test_a_rollback_to_another_cpu_is_refused(vmm, guest, good, tmp_path):
+    """CPUID can't be changed under a guest that has run."""
+    parsed = good.parsed()
+    set_leaf_bit(parsed, 7, 16, 27)
+    refused(errno.EOPNOTSUPP, 'another CPU', s.rollback, guest.peer, good.with_state(tmp_path / 'other', parsed.pack()))
+    s.rollback(guest.peer, good)
+    resume_claimed(guest)
 
 
 def set_leaf_bit(parsed, function, register, bit):
