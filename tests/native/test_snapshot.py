@@ -4,6 +4,7 @@
 import errno
 import os
 import signal
+import socket
 import struct
 import time
 
@@ -245,6 +246,34 @@ def test_streams_of_the_copy_are_reset(vmm, guest, second, tmp_path):
     assert stdout.recv(100) == b'still'
 
 
+def test_new_streams_are_not_taken_for_old_ones(vmm, guest, second, tmp_path):
+    """Those of before are reset in the copy while new ones are opened, and none has the port of one that the guest
+    still knows."""
+    old = []
+    for _ in range(8):
+        pid = guest.start('cat')
+        old += [guest.process_stream(pid, STDIN), guest.process_stream(pid, STDOUT)]
+    s.pause(guest.peer)
+    snapshot = s.save(vmm, guest.peer, tmp_path / 'one')
+    peer = second.connect()
+    s.load(second, peer, snapshot)
+    second.claim(peer)
+    answer_to_claim(peer)
+    copy = started(second, peer)
+    for i in range(8):
+        pid = copy.start('cat')
+        stdin, stdout = copy.process_stream(pid, STDIN), copy.process_stream(pid, STDOUT)
+        stdin.sendall(str(i).encode())
+        stdin.shutdown(socket.SHUT_WR)
+        assert read_all(stdout) == str(i).encode()
+        assert copy.wait(pid) == 0
+        stdin.close()
+    s.wait_until(lambda: copy.counters()['vsock-connections'] == 1)
+    s.resume(guest.peer)
+    old[0].sendall(b'still')
+    assert old[1].recv(100) == b'still'
+
+
 def test_a_timer_goes_on(vmm, second, tmp_path):
     """What was left of a second of sleep is left in the copy, however late that comes."""
     g = Guest(vmm).wait_ready()
@@ -297,9 +326,13 @@ def test_more_cpus_than_saved(vmm, second, tmp_path):
         assert count(restore(third, again)) >= 0
 
 
+COUNTER_PAGES = 64                # tests/payload/process.c: all of them are in the lowest layer
+
+
 def test_layers(vmm, guest, tmp_path):
     """A chain of deltas, each over the one before, loaded at every height."""
     layers, snapshots, counts = [], [], []
+    s.wait_until(lambda: count(guest) > COUNTER_PAGES)
     for i in range(4):
         time.sleep(0.03)
         counts.append(count(guest))
@@ -309,7 +342,7 @@ def test_layers(vmm, guest, tmp_path):
         snapshots.append(snapshot)
         s.resume(guest.peer, layers[-1])
     sizes = [x.stat().st_size for x in layers]
-    assert all(size < sizes[0] for size in sizes[1:])
+    assert all(size < sizes[0] for size in sizes[1:]), sizes
     for snapshot, at in reversed(list(zip(snapshots, counts))):
         with v.Vmm() as copy:
             assert at <= count(restore(copy, snapshot)) < at + 500
