@@ -29,6 +29,13 @@ static inline void wrmsr(uint32_t msr, uint64_t v) {
         __asm__ volatile("wrmsr" : : "c"(msr), "a"((uint32_t) v), "d"((uint32_t) (v >> 32)) : "memory");
 }
 
+static inline uint64_t rdtsc(void) {
+        uint32_t lo, hi;
+
+        __asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
+        return (uint64_t) hi << 32 | lo;
+}
+
 static inline void barrier(void) {
         __asm__ volatile("" : : : "memory");
 }
