@@ -25,6 +25,7 @@ typedef enum Program {
         PROGRAM_TIMER,
         PROGRAM_REGISTERS,
         PROGRAM_NET_ECHO,
+        PROGRAM_GAP,
 } Program;
 
 struct Process {
@@ -205,6 +206,50 @@ static bool start_timer(Process *p, const char *mode, uint64_t msec) {
         return true;
 }
 
+/* What "dirty" writes to, a page at a time. */
+#define DIRTY_PAGES 4096U
+#define PAGES_PER_MIB 256U
+static volatile uint64_t dirty_pages[DIRTY_PAGES][512] __attribute__((aligned(4096)));
+
+static void run_dirty(Process *p, const Args *a) {
+        static uint64_t round;
+        uint64_t n = MIN(parse_number(a->argv[1]) * PAGES_PER_MIB, DIRTY_PAGES);
+
+        round++;
+        for (uint64_t i = 0; i < n; i++)
+                dirty_pages[i][0] = round;
+        finish(p, 0);
+}
+
+/* The largest number of ticks between two looks at the clock. Right after "gaps" we are still busy with the one who
+ * asked, which is not what they want to know. */
+#define GAP_LOOKS 64U
+#define GAP_LOOKS_IGNORED 1024U
+static uint64_t gap_last, gap_largest;
+static uint32_t gap_ignored;
+
+static bool move_gap(void) {
+        for (unsigned i = 0; i < GAP_LOOKS; i++) {
+                uint64_t now = rdtsc();
+                uint64_t gap = now - gap_last;
+
+                gap_last = now;
+                if (gap_ignored > 0)
+                        gap_ignored--;
+                else if (gap > gap_largest)
+                        gap_largest = gap;
+        }
+        return true;
+}
+
+static void run_gaps(Process *p) {
+        add_number(p, rdtsc(), " ");
+        add_number(p, gap_largest, "\n");
+        gap_largest = 0;
+        gap_ignored = GAP_LOOKS_IGNORED;
+        finish(p, 0);
+}
+
 static void run_net_config(Process *p) {
         static const char digits[] = "0123456789abcdef";
         uint8_t config[8];
@@ -271,6 +316,10 @@ static bool start_short_program(Process *p, const Args *a) {
                 run_clock(p);
         else if (streq(name, "print"))
                 run_print(p, a);
+        else if (streq(name, "dirty") && a->argc == 2)
+                run_dirty(p, a);
+        else if (streq(name, "gaps"))
+                run_gaps(p);
         else if (streq(name, "net-config") && net_open())
                 run_net_config(p);
         else if (streq(name, "net-misbehave") && a->argc == 3 && net_open())
@@ -302,6 +351,12 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_REGISTERS;
         else if ((streq(name, "once") || streq(name, "deadline")) && a->argc > 1)
                 return start_timer(p, name, parse_number(a->argv[1]));
+        else if (streq(name, "gap")) {
+                p->program = PROGRAM_GAP;
+                gap_last = rdtsc();
+                gap_largest = 0;
+                gap_ignored = GAP_LOOKS_IGNORED;
+        }
         else if (streq(name, "net-echo") && net_open())
                 p->program = PROGRAM_NET_ECHO;
         else if (streq(name, "yes") || streq(name, "bulk")) {
@@ -584,6 +639,8 @@ static bool run(Process *p) {
                         moved |= move_registers();
                 else if (p->program == PROGRAM_NET_ECHO)
                         moved |= net_echo();
+                else if (p->program == PROGRAM_GAP)
+                        moved |= move_gap();
                 moved |= check_end(p);
         }
         if (!p->exited)

@@ -20,6 +20,9 @@
  *   put-sector DISK N WORD     writes them, WORD and zeros, and flushes
  *   counter                    counts up for ever, in memory and on vdb, and checks what it counted before
  *   count                      prints how far these two are, and how often something was not as it was left
+ *   dirty N                    writes to each page of N MiB, up to 16
+ *   gap                        looks at the clock for ever
+ *   gaps                       prints it, and the largest gap that "gap" saw since this was asked last
  *   net-echo                   sends back all frames for ever
  *   net-config                 MAC address and status of the network card, in hexadecimal
  *   net-misbehave N SEED       sends N frames of nonsense, prints how often the card had to be reset

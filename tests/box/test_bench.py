@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bench runs and finds something to count in each operation. No figure is judged here."""
+
+import json
+import os
+import sys
+
+import cubetest
+from conftest import HERE, PAYLOAD
+
+OPERATIONS = ["create booted", "create restored", "exec", "snapshot", "snapshot, 10 MiB dirty", "rollback", "fork 1", "fork 5",
+              "pause", "resume", "kill"]
+
+
+def test_one_round_measures_each_operation(clean, tmp_path):
+    result = tmp_path / "result.json"
+    text = cubetest.run(sys.executable, os.path.join(HERE, "..", "bench", "bench.py"), "--payload", PAYLOAD, "--rounds", 1,
+                        "--count-rounds", 1, "--pause-rounds", 1, "--json", result, check=True).stdout.decode()
+    measured = json.loads(result.read_text())
+    assert list(measured["operations"]) == OPERATIONS
+    assert measured["failures"] == []
+    for name, values in measured["operations"].items():
+        assert values["msec"][0] > 0 and values["cubed_syscalls"][0] > 0, name
+        assert name in text
+    assert measured["operations"]["snapshot, 10 MiB dirty"]["memory_kib"][0] >= 10 << 10
+    assert measured["operations"]["create restored"]["vmm_ioctls"][0] > 0
+    assert measured["idle"]["own_private"] > 0
+    assert measured["pauses_usec"]["snapshot, 10 MiB dirty, by cubed's clock"][0] > 0
