@@ -21,7 +21,7 @@ typedef enum NodeKind {
 
 typedef struct Node {
         Prefix prefix;
-        uint8_t tag;           /* with NET_TAG_INBOUND */
+        uint8_t tag;           /* with NET_KEY_INBOUND */
         NodeKind kind;
         const Rule *rule;
 } Node;
@@ -168,7 +168,7 @@ static int to_rule(Compiler *c, const Verdict *v, const char *what, NetRule *ret
 
 /* The verdict on addresses for which the groups on the stack, and no others, hold. */
 static int fold(Compiler *c, const Group *stack, size_t depth, NetRule *ret) {
-        bool special = false, host = false, inbound = c->nodes[stack[depth - 1].first].tag & NET_TAG_INBOUND;
+        bool special = false, host = false, inbound = c->nodes[stack[depth - 1].first].tag & NET_KEY_INBOUND;
         char what[PREFIX_TEXT_MAX];
 
         for (size_t i = 0; i < depth; i++)
@@ -201,7 +201,7 @@ static int fold(Compiler *c, const Group *stack, size_t depth, NetRule *ret) {
 static void add_node(Compiler *c, const Prefix *prefix, bool inbound, NodeKind kind, const Rule *rule) {
         c->nodes[c->n_nodes++] = (Node) {
                 .prefix = *prefix,
-                .tag = prefix->tag | (inbound ? NET_TAG_INBOUND : 0),
+                .tag = prefix->tag | (inbound ? NET_KEY_INBOUND : 0),
                 .kind = kind,
                 .rule = rule,
         };
@@ -293,7 +293,7 @@ static int compile_names(Compiler *c) {
 /* To addresses that no rule names. */
 static bool internet_open(const PolicyTable *t) {
         for (size_t i = 0; i < t->n_entries; i++)
-                if (t->entries[i].key.prefix == 8 && !(t->entries[i].key.tag & NET_TAG_INBOUND) &&
+                if (t->entries[i].key.prefix == 8 && !(t->entries[i].key.tag & NET_KEY_INBOUND) &&
                     t->entries[i].rule.flags & NET_RULE_ALL)
                         return true;
         return false;

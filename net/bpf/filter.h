@@ -229,7 +229,11 @@ int to_sandbox(struct __sk_buff *skb) {
                 return TC_ACT_SHOT;
         if (skb->mark == NET_MARK_RESET || skb->mark == NET_MARK_POKE)
                 return TC_ACT_OK;
-        if (packet_parse(skb, &p) < 0)
+        r = packet_parse(skb, &p);
+        /* The host looks for routers and listeners on any of its links. */
+        if (p.tag == NET_TAG6 && (__u8) p.dst.w[0] == 0xff)
+                return TC_ACT_SHOT;
+        if (r < 0)
                 return drop(skb, &s, &p, 1, NET_DENIED_MALFORMED);
         if (!addr_equal(&p.dst, p.tag == NET_TAG4 ? &s.slot->addr4 : &s.slot->addr6))
                 return drop(skb, &s, &p, 1, NET_DENIED_SPOOFED);

@@ -84,7 +84,7 @@ FUNCTION int judge(const NetEntry *entry, const Question *q) {
         if (!table)
                 return NET_DENIED_POLICY;
 
-        key.tag = q->tag | (q->inbound ? NET_TAG_INBOUND : 0);
+        key.tag = q->tag | (q->inbound ? NET_KEY_INBOUND : 0);
         if (q->tag == NET_TAG4)
                 key.prefix = 8 * (1 + 4);
         __builtin_memcpy(key.addr, &q->remote, 16);

@@ -42,7 +42,7 @@ typedef enum NetLink {
 /* First byte of an address in a key: its family, and for what is asked. */
 #define NET_TAG4 4U
 #define NET_TAG6 6U
-#define NET_TAG_INBOUND 0x80U
+#define NET_KEY_INBOUND 0x80U
 
 typedef struct NetAddr {
         __u32 w[4];            /* IPv4: the first, the others 0 */

@@ -67,6 +67,9 @@ class Netns:
             os.close(own)
         self.fd = fd
 
+    def path(self):
+        return f'/proc/{os.getpid()}/fd/{self.fd}'
+
     def enter(self):
         check(libc.setns(self.fd, CLONE_NEWNET))
 
@@ -120,6 +123,18 @@ class Netns:
         if address:
             s.bind((address, port))
         return s
+
+    def ping(self, address, size=8, timeout=2):
+        """Whether it answers."""
+        self.sysctl('ipv4/ping_group_range', '0 0')
+        six = ':' in address
+        with self.socket(family_of(address), socket.SOCK_DGRAM, socket.IPPROTO_ICMPV6 if six else socket.IPPROTO_ICMP, timeout) as s:
+            s.connect((address, 0))
+            try:
+                s.send(struct.pack('!BBHHH', 128 if six else 8, 0, 0, 0, 1) + bytes(size))
+                return len(s.recv(65536)) == size + 8
+            except OSError:
+                return False
 
     def sysctl(self, key, value=None):
         path = '/proc/sys/net/' + key
@@ -346,7 +361,7 @@ class Host:
         self.entries = -1
 
     def add_uplink(self, mtu=1500):
-        self.netns.ip(f'link add up0 mtu {mtu} type veth peer name w0 mtu {mtu} netns /proc/{os.getpid()}/fd/{self.world.fd}')
+        self.netns.ip(f'link add up0 mtu {mtu} type veth peer name w0 mtu {mtu} netns {self.world.path()}')
         self.world.ip('address add 198.51.100.1/24 dev w0', 'address add 2001:db8::1/64 dev w0 nodad', 'link set w0 up',
                       *(f'address add {a}/32 dev lo' for a in WORLD), *(f'address add {a}/128 dev lo nodad' for a in WORLD6))
         self.netns.ip('address add 198.51.100.2/24 dev up0', 'address add 2001:db8::2/64 dev up0 nodad', 'link set up0 up',

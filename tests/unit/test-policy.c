@@ -37,9 +37,9 @@ static const NetRule *lookup(const PolicyTable *t, const Prefix *remote, bool in
 
         for (size_t i = 0; i < t->n_entries; i++) {
                 const PolicyEntry *e = &t->entries[i];
-                Prefix p = { .tag = e->key.tag & (uint8_t) ~NET_TAG_INBOUND, .len = (uint8_t) (e->key.prefix - 8) };
+                Prefix p = { .tag = e->key.tag & (uint8_t) ~NET_KEY_INBOUND, .len = (uint8_t) (e->key.prefix - 8) };
                 memcpy(p.addr, e->key.addr, sizeof(p.addr));
-                if (!!(e->key.tag & NET_TAG_INBOUND) == inbound && prefix_covers(&p, remote) &&
+                if (!!(e->key.tag & NET_KEY_INBOUND) == inbound && prefix_covers(&p, remote) &&
                     (!best || e->key.prefix > best->key.prefix))
                         best = e;
         }
