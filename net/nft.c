@@ -17,7 +17,7 @@ struct NftTable {
         struct nl_sock *events;
         char rules[RULES_MAX];
         char *listing;         /* as the kernel tells it, right after we made it */
-        bool touched;
+        bool touched, removed;
 };
 
 /* In one transaction: there is no moment without the table. */
@@ -26,6 +26,12 @@ static const char rules_format[] =
         "delete table inet " TABLE "\n"
         "table inet " TABLE " {\n"
         "  comment \"sandboxes of cubed: put back when it is changed\"\n"
+        /* What the filter hands over has one hop to live: see net/bpf/filter.h. */
+        "  chain prerouting {\n"
+        "    type filter hook prerouting priority -150; policy accept;\n"
+        "    iifname \"cube*\" meta mark & %1$#x != 0 ip ttl set 64\n"
+        "    iifname \"cube*\" meta mark & %1$#x != 0 ip6 hoplimit set 64\n"
+        "  }\n"
         "  chain input {\n"
         "    type filter hook input priority -150; policy accept;\n"
         "    iifname \"cube*\" meta mark & %1$#x == 0 drop\n"
@@ -147,13 +153,16 @@ int nft_table_event(NftTable *t) {
 int nft_table_restore(NftTable *t) {
         _cleanup_free_ char *now = NULL;
 
+        if (t->removed)
+                return 0;
         int r = list(t, &now);
-        if (r < 0 || streq(now, t->listing))
+        if (r < 0 || (t->listing && streq(now, t->listing)))
                 return r;
         r = install(t);
         return r < 0 ? r : 1;
 }
 
 int nft_table_remove(NftTable *t) {
+        t->removed = true;
         return run(t, "table inet " TABLE " {}\ndelete table inet " TABLE "\n");
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 /* Our nftables table: masquerading, and the second barrier, which drops what comes from our links without the
- * filter's mark. One in cube-netd; the table itself stays while cube-netd is away. Others may flush it: the
+ * filter's mark. What the filter passes is forwarded only where this table is. One in cube-netd; the table itself stays while cube-netd is away. Others may flush it: the
  * owner waits for nft_table_fd(), calls nft_table_event(), and soon after that nft_table_restore(). */
 
 #include "net/policy.h"
@@ -20,5 +20,5 @@ int nft_table_fd(const NftTable *t);
 int nft_table_event(NftTable *t);
 /* Puts the table back when it is not as we made it: 1 when it was not. */
 int nft_table_restore(NftTable *t);
-/* Takes the table away. */
+/* Takes the table away, for good. */
 int nft_table_remove(NftTable *t);

@@ -4,8 +4,8 @@
 /* On the host's end of the veth, where neither guest nor VMM reaches: who may talk to whom.
  *
  * from_sandbox sits on ingress, to_sandbox on egress. What is not known drops the packet: a sandbox without an
- * entry, a policy without a table, a protocol without a parser. What passes gets the mark that our
- * nftables chains ask for. */
+ * entry, a policy without a table, a protocol without a parser. What passes gets what our nftables
+ * chains ask for. */
 
 #include "judge.h"
 #include "offload.h"
@@ -61,15 +61,31 @@ static __always_inline int drop(struct __sk_buff *skb, Sandbox *s, const Packet 
         return TC_ACT_SHOT;
 }
 
-static __always_inline int pass(struct __sk_buff *skb, Sandbox *s, int inbound) {
+/* To the host's stack, with the mark, and with a last hop to live that our nftables chain alone makes more of: where
+ * that chain is gone, and with it masquerading, nothing is forwarded. */
+static __always_inline int hand_over(struct __sk_buff *skb, const Sandbox *s, const Packet *p) {
+        __u8 last = 1;
+
+        skb->mark = s->config->mark;
+        if (p->tag == NET_TAG6)
+                return bpf_skb_store_bytes(skb, ETH_HLEN + 7, &last, 1, 0) ? TC_ACT_SHOT : TC_ACT_OK;
+        __be16 from, to;
+        if (bpf_skb_load_bytes(skb, ETH_HLEN + 8, &from, 2))
+                return TC_ACT_SHOT;
+        to = (from & bpf_htons(0xff)) | bpf_htons(last << 8);
+        if (bpf_l3_csum_replace(skb, ETH_HLEN + 10, from, to, 2) || bpf_skb_store_bytes(skb, ETH_HLEN + 8, &to, 2, 0))
+                return TC_ACT_SHOT;
+        return TC_ACT_OK;
+}
+
+static __always_inline int pass(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {
         if (limits_take(skb, s->usage, s->limits, inbound, s->now) < 0) {
                 count(inbound ? &s->usage->stats.in_denied : &s->usage->stats.out_denied, skb);
                 __sync_fetch_and_add(&s->usage->stats.denied[NET_DENIED_RATE], 1);
                 return TC_ACT_SHOT;
         }
         count(inbound ? &s->usage->stats.in : &s->usage->stats.out, skb);
-        skb->mark |= s->config->mark;
-        return TC_ACT_OK;
+        return inbound ? TC_ACT_OK : hand_over(skb, s, p);
 }
 
 /* Denied, and whoever waits for an answer is told. */
@@ -84,8 +100,7 @@ static __always_inline int refuse(struct __sk_buff *skb, Sandbox *s, const Packe
         if (inbound && reason == NET_DENIED_INBOUND)
                 return TC_ACT_SHOT;
         int r = reset_tcp(skb, p, inbound);
-        skb->mark = inbound ? NET_MARK_RESET : s->config->mark;
-        return r;
+        return r == TC_ACT_OK && !inbound ? hand_over(skb, s, p) : r;
 }
 
 static __always_inline void fill_question(Question *q, const Sandbox *s, const Packet *p, int inbound, int flow_inbound) {
@@ -149,7 +164,7 @@ static __always_inline int error_related(struct __sk_buff *skb, Sandbox *s, cons
 static __always_inline int later_fragment(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {
         if (!fragment_known(s->number, p, inbound, s->now))
                 return drop(skb, s, p, inbound, NET_DENIED_FRAGMENT);
-        return pass(skb, s, inbound);
+        return pass(skb, s, p, inbound);
 }
 
 static __always_inline int judge_new(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {
@@ -173,12 +188,12 @@ int from_sandbox(struct __sk_buff *skb) {
         if (sandbox_find(skb->ifindex, &s) < 0)
                 return TC_ACT_SHOT;
         /* Made by to_sandbox for the other end of a connection; nothing that the guest sends has a mark. */
-        if (skb->mark == NET_MARK_RESET) {
-                skb->mark = s.config->mark;
-                return TC_ACT_OK;
-        }
+        int made_here = skb->mark == NET_MARK_RESET;
         skb->mark = 0;
-        if (packet_parse(skb, &p) < 0 || skb->vlan_present || !checksum_place_valid(skb, &p))
+        r = packet_parse(skb, &p);
+        if (made_here)
+                return r < 0 ? TC_ACT_SHOT : hand_over(skb, &s, &p);
+        if (r < 0 || skb->vlan_present || !checksum_place_valid(skb, &p))
                 return drop(skb, &s, &p, 0, NET_DENIED_MALFORMED);
         if (bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)) || !mac_equal(eth.h_source, s.slot->mac_peer) ||
             !mac_equal(eth.h_dest, s.slot->mac_host) ||
@@ -188,7 +203,7 @@ int from_sandbox(struct __sk_buff *skb) {
         if (p.fragment == FRAGMENT_LATER)
                 return later_fragment(skb, &s, &p, 0);
         if (p.error)
-                return error_related(skb, &s, &p, 0) ? pass(skb, &s, 0) : drop(skb, &s, &p, 0, NET_DENIED_UNRELATED);
+                return error_related(skb, &s, &p, 0) ? pass(skb, &s, &p, 0) : drop(skb, &s, &p, 0, NET_DENIED_UNRELATED);
 
         flow_key(&key, s.number, &p, 0);
         NetFlow *f = bpf_map_lookup_elem(&flows, &key);
@@ -203,7 +218,7 @@ int from_sandbox(struct __sk_buff *skb) {
                 return refuse(skb, &s, &p, 0, r);
         if (p.fragment == FRAGMENT_FIRST)
                 fragment_remember(s.number, &p, 0, s.now);
-        return pass(skb, &s, 0);
+        return pass(skb, &s, &p, 0);
 }
 
 /* A process of this host connects: root, the sandbox's owner and those that ingress is for may. */
@@ -241,7 +256,7 @@ int to_sandbox(struct __sk_buff *skb) {
         if (p.fragment == FRAGMENT_LATER)
                 return later_fragment(skb, &s, &p, 1);
         if (p.error)
-                return error_related(skb, &s, &p, 1) ? pass(skb, &s, 1) : drop(skb, &s, &p, 1, NET_DENIED_UNRELATED);
+                return error_related(skb, &s, &p, 1) ? pass(skb, &s, &p, 1) : drop(skb, &s, &p, 1, NET_DENIED_UNRELATED);
 
         flow_key(&key, s.number, &p, 1);
         NetFlow *f = bpf_map_lookup_elem(&flows, &key);
@@ -257,5 +272,5 @@ int to_sandbox(struct __sk_buff *skb) {
                 return refuse(skb, &s, &p, 1, r);
         if (p.fragment == FRAGMENT_FIRST)
                 fragment_remember(s.number, &p, 1, s.now);
-        return pass(skb, &s, 1);
+        return pass(skb, &s, &p, 1);
 }
