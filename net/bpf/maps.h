@@ -108,3 +108,21 @@ static __always_inline int mac_equal(const __u8 *a, const __u8 *b) {
 
         return x[0] == y[0] && x[1] == y[1] && x[2] == y[2];
 }
+
+static __always_inline __u16 fold(__u32 sum) {
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        return sum;
+}
+
+/* What every guest has, or sees as its gateway. */
+static __always_inline void inner_addr(__u8 tag, int gateway, NetAddr *ret) {
+        __u8 last = gateway ? NET_INNER_GATEWAY : NET_INNER_GUEST;
+        const __u8 inner4[4] = NET_INNER4(last), inner6[16] = NET_INNER6(last);
+
+        *ret = (NetAddr) {};
+        if (tag == NET_TAG4)
+                __builtin_memcpy(ret, inner4, 4);
+        else
+                __builtin_memcpy(ret, inner6, 16);
+}

@@ -12,12 +12,6 @@
 #define RESET_TTL 64
 #define IP_DF bpf_htons(0x4000)
 
-static __always_inline __u16 fold(__u32 sum) {
-        sum = (sum & 0xffff) + (sum >> 16);
-        sum = (sum & 0xffff) + (sum >> 16);
-        return sum;
-}
-
 static __always_inline __u32 sum_addresses(__u8 tag, NetAddr *src, NetAddr *dst) {
         if (tag == NET_TAG4)
                 return bpf_csum_diff(NULL, 0, &dst->w[0], 4, bpf_csum_diff(NULL, 0, &src->w[0], 4, 0));
@@ -157,7 +151,7 @@ FUNCTION int reset_tcp(struct __sk_buff *skb, const Packet *p, int inbound) {
 
 /* Tells the sandbox that its packet may not pass: "administratively prohibited", from whom it was sent to. */
 FUNCTION int refuse_other(struct __sk_buff *skb, const Packet *p) {
-        NetAddr src, dst;
+        NetAddr src, dst, guest;
         struct ethhdr eth, back;
         __u8 quote[QUOTE_MAX] = {};
         struct {
@@ -192,8 +186,10 @@ FUNCTION int refuse_other(struct __sk_buff *skb, const Packet *p) {
                         return -1;
                 h.type = ICMPV6_DEST_UNREACH;
                 h.code = ICMPV6_ADM_PROHIBITED;
+                /* Stays right when the address has been translated, since a device would put there what it finds. */
+                inner_addr(NET_TAG6, 0, &guest);
+                h.filler = fold(sum_addresses(NET_TAG6, &src, &guest) + bpf_htons(IPPROTO_ICMPV6) + bpf_htons(56));
                 sum = fold(sum_addresses(NET_TAG6, &src, &dst) + bpf_htons(IPPROTO_ICMPV6) + bpf_htons(56));
-                h.filler = sum;
                 sum = bpf_csum_diff(NULL, 0, (__be32 *) &h, sizeof(h), sum);
                 sum = bpf_csum_diff(NULL, 0, (__be32 *) quote, 48, sum);
                 h.check = ~fold(sum);

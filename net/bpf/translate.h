@@ -13,17 +13,6 @@
 #define OFFSET_SRC 0
 #define OFFSET_DST 1
 
-static __always_inline void inner_addr(__u8 tag, int gateway, NetAddr *ret) {
-        __u8 last = gateway ? NET_INNER_GATEWAY : NET_INNER_GUEST;
-        const __u8 inner4[4] = NET_INNER4(last), inner6[16] = NET_INNER6(last);
-
-        *ret = (NetAddr) {};
-        if (tag == NET_TAG4)
-                __builtin_memcpy(ret, inner4, 4);
-        else
-                __builtin_memcpy(ret, inner6, 16);
-}
-
 static __always_inline int checksum_offset(const Packet *p, __u64 *ret_flags) {
         *ret_flags = BPF_F_PSEUDO_HDR;
         if (p->fragment == FRAGMENT_LATER)
@@ -34,7 +23,20 @@ static __always_inline int checksum_offset(const Packet *p, __u64 *ret_flags) {
                 *ret_flags |= BPF_F_MARK_MANGLED_0;
                 return p->l4 + 6;
         }
-        return p->tag == NET_TAG6 && p->proto == IPPROTO_ICMPV6 ? p->l4 + 2 : -1;
+        return -1;
+}
+
+/* By hand, since the helpers go by what is left to a device, which in an ICMP error that we made out of another packet
+ * is not its checksum. */
+static __always_inline int add_icmp6_checksum(struct __sk_buff *skb, const Packet *p, __s64 diff) {
+        __u16 check;
+
+        if (p->fragment == FRAGMENT_LATER || p->proto != IPPROTO_ICMPV6)
+                return 0;
+        if (bpf_skb_load_bytes(skb, p->l4 + 2, &check, sizeof(check)))
+                return -1;
+        check = ~fold((__u16) ~check + fold(diff));
+        return bpf_skb_store_bytes(skb, p->l4 + 2, &check, sizeof(check), 0);
 }
 
 /* which: OFFSET_SRC or OFFSET_DST */
@@ -57,7 +59,7 @@ FUNCTION int rewrite(struct __sk_buff *skb, const Packet *p, int which, NetAddr 
                 return rewrite4(skb, ETH_HLEN, which, from->w[0], to->w[0]);
         }
         __s64 diff = bpf_csum_diff(from->w, 16, to->w, 16, 0);
-        if (check >= 0 && bpf_l4_csum_replace(skb, check, 0, diff, flags))
+        if (check >= 0 ? bpf_l4_csum_replace(skb, check, 0, diff, flags) : add_icmp6_checksum(skb, p, diff))
                 return -1;
         return bpf_skb_store_bytes(skb, ETH_HLEN + 8 + 16 * which, to, 16, 0);
 }
@@ -73,7 +75,7 @@ FUNCTION int rewrite_quoted(struct __sk_buff *skb, const Packet *p, int which, N
         if (p->tag == NET_TAG4)
                 return rewrite4(skb, at, which, from->w[0], to->w[0]);
         __s64 diff = bpf_csum_diff(from->w, 16, to->w, 16, 0);
-        if (bpf_l4_csum_replace(skb, p->l4 + 2, 0, diff, 0))
+        if (add_icmp6_checksum(skb, p, diff))
                 return -1;
         return bpf_skb_store_bytes(skb, at + 8 + 16 * which, to, 16, 0);
 }

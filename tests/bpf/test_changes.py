@@ -4,11 +4,12 @@
 import contextlib
 import errno
 import socket
+import struct
 import threading
 
 import netlab
 import pytest
-from packets import ACK, RST, SYN, TCP, Wire, ethernet, ip, is_ip, tcp
+from packets import ACK, ICMP, ICMP6, RST, SYN, TCP, UDP, Wire, checksum, ethernet, ip, is_ip, pseudo, tcp, udp
 
 ADDRESSES = ['203.0.113.10', '2001:db8:1::10']
 OTHER = {'203.0.113.10': '203.0.113.20', '2001:db8:1::10': '2001:db8:1::20'}
@@ -189,3 +190,27 @@ def test_equal_policies_share_their_table(host):
     assert a['policy'] == b['policy'] != c['policy']
     assert one.policy()['policy'] == 1
     assert one.policy(default='internet')['policy'] == 2
+
+
+@pytest.mark.parametrize('unfinished', [True, False])
+@pytest.mark.parametrize('v6', [True, False])
+@pytest.mark.parametrize('proto', [TCP, UDP])
+def test_refusals_have_right_checksums(host, proto, v6, unfinished):
+    """Whether the guest had finished its own or left that to the device: the answer is made out of its packet."""
+    src, dst = (netlab.INNER6, '2001:db8:1::10') if v6 else (netlab.INNER4, '203.0.113.10')
+    wire = Wire(host.sandbox().tap)
+    payload = b'odd'
+    whole = tcp(src, dst, 4000, 80, ACK, 5, 6, payload) if proto == TCP else udp(src, dst, 4000, 80, payload)
+    at = 16 if proto == TCP else 6
+    if unfinished:
+        whole = whole[:at] + struct.pack('!H', ~checksum(pseudo(src, dst, proto, len(whole))) & 0xffff) + whole[at + 2:]
+    wire.send(ethernet(ip(src, dst, proto, whole)), (54 if v6 else 34) if unfinished else None, at)
+    kind = TCP if proto == TCP else ICMP6 if v6 else ICMP
+    answer = wire.receive(want=lambda f: is_ip(f, kind))
+    l4 = answer[54 if v6 else 34:]
+    assert v6 or checksum(answer[14:34]) == 0
+    assert checksum((b'' if kind == ICMP else pseudo(dst, src, kind, len(l4))) + l4) == 0
+    if proto == TCP:
+        assert l4[13] & RST and int.from_bytes(l4[4:8], 'big') == 6
+    else:
+        assert (l4[0], l4[1]) == ((1, 1) if v6 else (3, 13))
