@@ -66,22 +66,25 @@ static __always_inline void count(NetCount *c, struct __sk_buff *skb) {
 
 /* Tells of a denied packet, once an interval for each destination and reason, and so many events a
  * second at most: a guest must not be able to fill the journal. */
-FUNCTION int audit_denied(const NetAuditKey *key) {
+FUNCTION int audit_denied(const NetAuditKey *what) {
         const NetConfig *c = config_get();
         AuditSeen fresh = {}, *seen;
         NetAuditEvent *event;
+        NetAuditKey key;
         NetUsage *u;
         __u32 slot;
         int r;
 
-        if (!key || !c)
+        if (!what || !c)
                 return 0;
-        slot = key->slot;
+        /* On the stack: to kernel 6.1 what an argument points to is no key. */
+        key = *what;
+        slot = key.slot;
         u = bpf_map_lookup_elem(&usage, &slot);
         if (!u)
                 return 0;
         __u64 now = bpf_ktime_get_ns();
-        seen = bpf_map_lookup_elem(&audit_seen, key);
+        seen = bpf_map_lookup_elem(&audit_seen, &key);
         if (seen && seen->told != 0 && now - seen->told < c->audit_interval * NSEC_PER_SEC) {
                 __sync_fetch_and_add(&seen->count, 1);
                 return 0;
@@ -95,11 +98,11 @@ FUNCTION int audit_denied(const NetAuditKey *key) {
                 __sync_fetch_and_add(&u->stats.audit_lost, 1);
                 return 0;
         }
-        event->what = *key;
+        event->what = key;
         event->count = 1 + (seen ? seen->count : 0);
         bpf_ringbuf_submit(event, 0);
 
         fresh.told = now;
-        bpf_map_update_elem(&audit_seen, key, &fresh, BPF_ANY);
+        bpf_map_update_elem(&audit_seen, &key, &fresh, BPF_ANY);
         return 0;
 }

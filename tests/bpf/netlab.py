@@ -272,12 +272,12 @@ class Netd:
 class Guest:
     """The stack of another namespace behind a sandbox's tap."""
 
-    def __init__(self, tap, offload=True, mtu=1500):
+    def __init__(self, tap, mtu=1500, sends=True, receives=True):
+        """sends: leaves checksums and segments to the device. receives: takes such from it."""
         self.netns = Netns()
-        self.offload = offload
         with self.netns.inside():
-            self.own = open_tap('eth0', offload)
-        set_offload(tap, offload)
+            self.own = open_tap('eth0', sends)
+        set_offload(tap, receives)
         self.netns.ip('link set lo up', f'link set eth0 address {GUEST_MAC} mtu {mtu}',
                       f'address add {INNER4}/30 dev eth0', f'address add {INNER6}/64 dev eth0 nodad', 'link set eth0 up',
                       f'route add default via {GATEWAY4}', f'-6 route add default via {GATEWAY6}',
@@ -298,8 +298,8 @@ class Sandbox:
         self.netns, self.tap = Netns(netns), tap
         self.guest_ = None
 
-    def guest(self, offload=True):
-        self.guest_ = Guest(self.tap, offload, self.mtu)
+    def guest(self, offload=True, **more):
+        self.guest_ = Guest(self.tap, self.mtu, **(more or {'sends': offload, 'receives': offload}))
         return self.guest_.netns
 
     def policy(self, *rules, default='deny'):
