@@ -24,6 +24,7 @@ typedef enum NetOp {
         NET_OP_POLICY_SET,     /* SLOT and a POLICY or those lists -> POLICY FLAGS SPECIAL; in force when answered */
         NET_OP_LIMITS_SET,     /* SLOT [LIMITS] */
         NET_OP_STATISTICS,     /* SLOT -> STATISTICS */
+        NET_OP_QUIESCE,        /* SLOT -> COUNT: no new flow, and the host's connections to it are ended: before it stops */
         NET_OP_SHUTDOWN,       /* takes away what is left on the host: for the end of the service, not for a restart */
 } NetOp;
 

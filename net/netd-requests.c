@@ -346,6 +346,18 @@ static int handle_statistics(Request *q) {
         return r;
 }
 
+static int handle_quiesce(Request *q) {
+        uint32_t slot;
+        unsigned ended = 0;
+
+        int r = need_slot(q, &slot);
+        if (r >= 0)
+                r = network_slot_quiesce(q->netd->network, slot, &ended);
+        if (r >= 0)
+                tlv_put_u32(&q->reply, NET_TAG_COUNT, ended);
+        return r;
+}
+
 static int dispatch(Request *q) {
         switch (q->header.op) {
         case NET_OP_PING:
@@ -376,6 +388,8 @@ static int dispatch(Request *q) {
                 return handle_limits_set(q);
         case NET_OP_STATISTICS:
                 return handle_statistics(q);
+        case NET_OP_QUIESCE:
+                return handle_quiesce(q);
         case NET_OP_SHUTDOWN:
                 return network_shutdown(q->netd->network);
         }

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "net/host-link.h"
+#include "net/host-sockets.h"
 #include "net/network.h"
 #include "net/nft.h"
 
@@ -308,6 +309,31 @@ int network_slot_new(Network *n, unsigned slot, unsigned *ret_slot, int *ret_net
 void network_slot_keep(Network *n, unsigned slot, bool keep) {
         if (slot < NET_SLOTS_MAX)
                 n->kept[slot] = keep;
+}
+
+int network_slot_quiesce(Network *n, unsigned slot, unsigned *ret_ended) {
+        unsigned ended4 = 0, ended6 = 0;
+        NetEntry entry;
+        NetSlot s;
+
+        int r = datapath_get_entry(n->datapath, slot, &entry);
+        if (r < 0)
+                return r;
+        slot_fill(&n->plan, slot, &s);
+        entry.policy = NET_POLICY_DENY;
+        entry.flags = NET_ENTRY_CLOSED;
+        entry.owner = UINT32_MAX;
+        entry.generation++;
+        r = datapath_set_entry(n->datapath, slot, &entry);
+        /* While packets still pass, so that the sandbox's end hears of it too. */
+        if (r >= 0)
+                r = host_sockets_destroy(NET_TAG4, &s.addr4, &ended4);
+        if (r >= 0 && n->plan.net6.tag != 0)
+                r = host_sockets_destroy(NET_TAG6, &s.addr6, &ended6);
+        if (r >= 0)
+                r = datapath_cut(n->datapath, slot);
+        *ret_ended = ended4 + ended6;
+        return r;
 }
 
 void network_slot_gone(Network *n, unsigned slot) {

@@ -225,6 +225,8 @@ int from_sandbox(struct __sk_buff *skb) {
 static __always_inline int judge_host_process(struct __sk_buff *skb, const Sandbox *s) {
         __u32 uid = bpf_get_socket_uid(skb);
 
+        if (s->entry->flags & NET_ENTRY_CLOSED)
+                return NET_DENIED_OWNER;
         if (uid == 0 || uid == s->entry->owner)
                 return NET_ALLOWED;
         for (__u32 i = 0; i < sizeof(s->config->ingress_uids) / sizeof(__u32); i++)

@@ -76,6 +76,7 @@ typedef struct NetSlot {
 #define NET_POLICY_INTERNET 2U /* all but the special ranges */
 
 #define NET_ENTRY_DNS 1U       /* the resolver may be asked */
+#define NET_ENTRY_CLOSED 2U    /* not even root of the host may begin a flow */
 
 /* What a claim writes: one element of a plain map. */
 typedef struct NetEntry {

@@ -32,7 +32,7 @@ MARK = 0x100
 # what cube-netd is asked; net/net-proto.h
 MAGIC, REPLY = 0x4454454e, 1
 (PING, NETNS_NEW, SETUP, SLOT_NEW, SLOT_KEEP, SLOT_FREE, POLICY_LOAD, POLICY_DROP, POLICY_SET, LIMITS_SET,
- STATISTICS, SHUTDOWN) = range(1, 13)
+ STATISTICS, QUIESCE, SHUTDOWN) = range(1, 14)
 EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE = 100, 101, 102
 TAGS = ('message net4 net6 mark ingress_uid resolver4 resolver6 audit_sec limits mtu uplink slot address4 address6'
         ' policy flags special default allow deny inbound statistics reason protocol address port count direction').split()

@@ -214,3 +214,26 @@ def test_refusals_have_right_checksums(host, proto, v6, unfinished):
         assert l4[13] & RST and int.from_bytes(l4[4:8], 'big') == 6
     else:
         assert (l4[0], l4[1]) == ((1, 1) if v6 else (3, 13))
+
+
+def test_before_a_sandbox_stops_the_hosts_connections_end_at_both_ends(host):
+    s, other = host.sandbox(default='internet'), host.sandbox()
+    guest, neighbour = s.guest(), other.guest()
+    with guest.listen('0.0.0.0', 80) as server, guest.listen('::', 81) as server6, neighbour.listen('0.0.0.0', 80) as third:
+        ends = []
+        for listener, address, port in ((server, s.address4, 80), (server6, s.address6, 81)):
+            ends.append(host.netns.connect(address, port))
+            ends.append(listener.accept()[0])
+        unharmed = host.netns.connect(other.address4, 80)
+        assert host.netd.call(netlab.QUIESCE, slot=s.slot)[0]['count'] == 2
+        for end in ends:
+            end.settimeout(1)
+            with pytest.raises((ConnectionAbortedError, ConnectionResetError)):
+                end.recv(10)
+            end.close()
+        with pytest.raises(ConnectionRefusedError):
+            host.netns.connect(s.address4, 80)
+        unharmed.sendall(b'here')
+        with third.accept()[0] as inside:
+            assert inside.recv(10) == b'here'
+        unharmed.close()
