@@ -88,6 +88,12 @@ int datapath_configure(Datapath *d, const NetConfig *config) {
         return bpf_map_update_elem(bpf_map__fd(d->skel->maps.config), &zero, config, BPF_ANY);
 }
 
+int datapath_get_config(Datapath *d, NetConfig *ret) {
+        uint32_t zero = 0;
+
+        return bpf_map_lookup_elem(bpf_map__fd(d->skel->maps.config), &zero, ret);
+}
+
 static int attach(unsigned ifindex, enum bpf_tc_attach_point point, struct bpf_program *program) {
         LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int) ifindex, .attach_point = point);
         LIBBPF_OPTS(bpf_tc_opts, opts, .handle = TC_HANDLE, .priority = TC_PRIORITY, .flags = BPF_TC_F_REPLACE,

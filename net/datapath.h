@@ -22,6 +22,8 @@ int datapath_unpin(Datapath *d);
 int datapath_entries_fd(const Datapath *d);
 
 int datapath_configure(Datapath *d, const NetConfig *config);
+/* All zeros before the first time. */
+int datapath_get_config(Datapath *d, NetConfig *ret);
 /* Both programs of a link; of NET_LINK_HOST in the namespace of the caller, else in the present one. */
 int datapath_attach(Datapath *d, unsigned slot, NetLink link);
 

@@ -29,13 +29,14 @@ struct Network {
         Datapath *datapath;
         NftTable *nft;
         SlotPlan plan;
-        uint32_t mark;
+        NetConfig config;
         char uplink[IF_NAMESIZE];
         uint64_t *free_at;     /* by slot: when it can be given out; BUSY */
         bool *kept;
         unsigned next_slot;
         Loaded *policies;
         uint32_t next_policy;
+        bool ended;            /* shut down: nothing is to be watched over any more */
 };
 
 static uint64_t now_usec(void) {
@@ -161,12 +162,23 @@ static int load_builtins(Network *n, char *error) {
         return r;
 }
 
+static int take_over_config(Network *n) {
+        NetConfig before;
+
+        int r = datapath_get_config(n->datapath, &before);
+        if (r < 0)
+                return r;
+        memcpy(n->config.guarded, before.guarded, sizeof(n->config.guarded));
+        n->config.guarded[sizeof(n->config.guarded) - 1] = 0;
+        return datapath_configure(n->datapath, &n->config);
+}
+
 static int open_all(Network *n, const char *pin_dir, const NetworkConfig *config, char *error) {
         const char *what = "load the filter";
         int r = datapath_open(pin_dir, &n->datapath);
 
         if (r >= 0)
-                r = datapath_configure(n->datapath, &config->filter);
+                r = take_over_config(n);
         if (r >= 0) {
                 what = "make the link " HOST_LINK;
                 r = host_link_make(&n->plan.net4, &n->plan.net6);
@@ -196,7 +208,7 @@ int network_new(const char *pin_dir, const NetworkConfig *config, Network **ret,
                 return -ENOMEM;
         n->next_slot = SLOT_FIRST;
         n->next_policy = NET_POLICY_INTERNET + 1;
-        n->mark = config->filter.mark;
+        n->config = config->filter;
 
         int r = choose_networks(n, config, error);
         if (r >= 0)
@@ -236,9 +248,28 @@ Network *network_free(Network *n) {
         return NULL;
 }
 
-int network_shutdown(Network *n) {
-        int r = nft_table_remove(n->nft), k = host_link_remove();
+/* A host that did not forward does so for sandboxes only. */
+static int forward_from(Network *n, const char *link) {
+        char *guarded = n->config.guarded;
+        int r;
 
+        if (*guarded && !streq(guarded, link)) {
+                (void) host_sysctl("ipv4", guarded, "forwarding", "0");
+                *guarded = 0;
+        }
+        if (*link && (r = host_sysctl("ipv4", link, "forwarding", "1")) > 0)
+                (void) snprintf(guarded, sizeof(n->config.guarded), "%s", link);
+        r = nft_table_guard(n->nft, guarded);
+        return r < 0 ? r : datapath_configure(n->datapath, &n->config);
+}
+
+int network_shutdown(Network *n) {
+        int r = forward_from(n, ""), k = nft_table_remove(n->nft);
+
+        n->ended = true;
+        if (r >= 0)
+                r = k;
+        k = host_link_remove();
         if (r >= 0)
                 r = k;
         k = datapath_unpin(n->datapath);
@@ -474,13 +505,15 @@ int network_find_uplink(Network *n) {
         char before[IF_NAMESIZE];
         unsigned ifindex, mtu_before = n->plan.mtu;
 
+        if (n->ended)
+                return 0;
         memcpy(before, n->uplink, sizeof(before));
         int r = host_uplink(NET_TAG4, &ifindex, &n->plan.mtu, n->uplink);
         if (r <= 0) {
                 n->uplink[0] = 0;
                 n->plan.mtu = MTU_WITHOUT_UPLINK;
-        } else
-                (void) host_sysctl("ipv4", n->uplink, "forwarding", "1");
+        }
+        r = forward_from(n, n->uplink);
         return r < 0 ? r : !streq(before, n->uplink) || mtu_before != n->plan.mtu;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
+#include <net/if.h>
 #include <netlink/attr.h>
 #include <netlink/msg.h>
 #include <nftables/libnftables.h>
@@ -15,7 +16,9 @@
 struct NftTable {
         struct nft_ctx *nft;
         struct nl_sock *events;
-        char rules[RULES_MAX];
+        Prefix net4, net6;
+        unsigned mark;
+        char guarded[IF_NAMESIZE];
         char *listing;         /* as the kernel tells it, right after we made it */
         bool touched, removed;
 };
@@ -39,6 +42,7 @@ static const char rules_format[] =
         "  chain forward {\n"
         "    type filter hook forward priority -150; policy accept;\n"
         "    iifname \"cube*\" meta mark & %1$#x == 0 drop\n"
+        "%4$s"
         "  }\n"
         "  chain postrouting {\n"
         "    type nat hook postrouting priority srcnat; policy accept;\n"
@@ -64,7 +68,15 @@ static int list(NftTable *t, char **ret) {
 }
 
 static int install(NftTable *t) {
-        int r = run(t, t->rules);
+        char text4[PREFIX_TEXT_MAX], text6[PREFIX_TEXT_MAX], rule6[120] = "", guard[120] = "", rules[RULES_MAX];
+
+        if (t->net6.tag != 0)
+                (void) snprintf(rule6, sizeof(rule6), "    ip6 saddr %s oifname != \"cube*\" masquerade\n",
+                                prefix_format(text6, &t->net6));
+        if (*t->guarded)
+                (void) snprintf(guard, sizeof(guard), "    meta nfproto ipv4 iifname \"%s\" oifname != \"cube*\" drop\n", t->guarded);
+        (void) snprintf(rules, sizeof(rules), rules_format, t->mark, prefix_format(text4, &t->net4), rule6, guard);
+        int r = run(t, rules);
 
         free(t->listing);
         t->listing = NULL;
@@ -101,20 +113,17 @@ static int open_events(NftTable *t) {
 
 int nft_table_open(const Prefix *net4, const Prefix *net6, unsigned mark, NftTable **ret) {
         _cleanup_(nft_table_freep) NftTable *t = new0(NftTable, 1);
-        char text4[PREFIX_TEXT_MAX], text6[PREFIX_TEXT_MAX], rule6[120] = "";
 
         if (!t)
                 return -ENOMEM;
+        t->net4 = *net4;
+        t->net6 = *net6;
+        t->mark = mark;
         t->nft = nft_ctx_new(NFT_CTX_DEFAULT);
         if (!t->nft)
                 return -ENOMEM;
         nft_ctx_buffer_output(t->nft);
         nft_ctx_buffer_error(t->nft);
-        if (net6->tag != 0)
-                (void) snprintf(rule6, sizeof(rule6), "    ip6 saddr %s oifname != \"cube*\" masquerade\n",
-                                prefix_format(text6, net6));
-        (void) snprintf(t->rules, sizeof(t->rules), rules_format, mark, prefix_format(text4, net4), rule6);
-
         int r = open_events(t);
         if (r >= 0)
                 r = install(t);
@@ -133,6 +142,13 @@ NftTable *nft_table_free(NftTable *t) {
         free(t->listing);
         free(t);
         return NULL;
+}
+
+int nft_table_guard(NftTable *t, const char *link) {
+        if (streq(link, t->guarded))
+                return 0;
+        (void) snprintf(t->guarded, sizeof(t->guarded), "%s", link);
+        return install(t);
 }
 
 int nft_table_fd(const NftTable *t) {

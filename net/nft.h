@@ -14,6 +14,9 @@ int nft_table_open(const Prefix *net4, const Prefix *net6, unsigned mark, NftTab
 NftTable *nft_table_free(NftTable *t);
 DEFINE_CLEANUP(NftTable *, nft_table_free);
 
+/* Nothing but sandboxes is forwarded to from this link (of a host that forwarded nothing before); "" for none. */
+int nft_table_guard(NftTable *t, const char *link);
+
 /* Of changes to any ruleset in this namespace; readable. */
 int nft_table_fd(const NftTable *t);
 /* 1 when something of ours may have changed. */

@@ -257,6 +257,44 @@ def test_a_host_without_uplink_gets_one_later(make_host):
     assert host.netd.wait_event(netlab.EVENT_UPLINK)['uplink'] == ''
 
 
+def test_a_host_that_did_not_forward_does_so_for_sandboxes_only(make_host):
+    """Also after cube-netd was started again, and after the uplink is another one."""
+    host = make_host()
+    inner = netlab.Netns()
+    host.netns.ip(f'link add lan0 type veth peer name eth0 netns {inner.path()}', 'address add 192.0.2.1/24 dev lan0', 'link set lan0 up')
+    inner.ip('address add 192.0.2.2/24 dev eth0', 'link set eth0 up', 'route add default via 192.0.2.1')
+    host.world.ip('route add 192.0.2.0/24 via 198.51.100.2')
+    guest = host.sandbox(default='internet').guest()
+    for _ in range(2):
+        assert host.netns.sysctl('ipv4/conf/up0/forwarding') == '1'
+        assert reaches(guest, host.world, SERVER)
+        with inner.udp('192.0.2.2', 9) as server, host.world.udp(family=socket.AF_INET) as client:
+            server.settimeout(0.3)
+            client.sendto(b'let me through', ('192.0.2.2', 9))
+            with pytest.raises(TimeoutError):
+                server.recv(100)
+        host.netd.kill()
+        host.start()
+    host.netns.ip('link set up0 down')
+    host.netd.wait_event(netlab.EVENT_UPLINK)
+    assert host.netns.sysctl('ipv4/conf/up0/forwarding') == '0'
+    inner.close()
+
+
+def test_a_host_that_forwards_goes_on_forwarding(make_host):
+    host = make_host(start=False)
+    host.netns.sysctl('ipv4/ip_forward', 1)
+    host.start()
+    inner = netlab.Netns()
+    host.netns.ip(f'link add lan0 type veth peer name eth0 netns {inner.path()}', 'address add 192.0.2.1/24 dev lan0', 'link set lan0 up')
+    inner.ip('address add 192.0.2.2/24 dev eth0', 'link set eth0 up', 'route add default via 192.0.2.1')
+    host.world.ip('route add 192.0.2.0/24 via 198.51.100.2')
+    assert host.world.ping('192.0.2.2')
+    host.netd.call(netlab.SHUTDOWN)
+    assert host.netns.sysctl('ipv4/conf/up0/forwarding') == '1'
+    inner.close()
+
+
 def test_without_a_network_for_ipv6_there_is_none(make_host):
     host = make_host()
     s = host.sandbox(default='internet')
@@ -283,3 +321,4 @@ def test_shutdown_leaves_nothing_on_the_host(host):
     assert 'cubed' not in tables(host)
     assert 'cube' not in host.netns.run('ip', '-o', 'link').stdout
     assert os.listdir(host.directory / '1') == []
+    assert host.netns.sysctl('ipv4/conf/up0/forwarding') == '0'
