@@ -10,7 +10,8 @@
  * Addresses and ports are in network byte order, everything else in that of the host. */
 
 #include <linux/bpf.h>
-#include <linux/types.h>
+
+#include "net-types.h"
 
 #define NET_SLOTS_MAX 65536U
 #define NET_FLOWS_MAX (512U * 1024U)
@@ -48,13 +49,6 @@ typedef struct NetAddr {
         __u32 w[4];            /* IPv4: the first, the others 0 */
 } NetAddr;
 
-typedef struct NetLimits {
-        __u64 bytes_out, bytes_in;     /* a second; 0 = no limit, here and below */
-        __u32 packets_out, packets_in; /* a second */
-        __u32 flows_new;               /* a second */
-        __u32 flows_open;
-} NetLimits;
-
 typedef struct NetConfig {
         __u32 mark;            /* the bit that the second barrier asks for */
         __u32 audit_interval;  /* seconds in which a destination is told once */
@@ -73,20 +67,6 @@ typedef struct NetSlot {
         __u8 mac_host[6], mac_peer[6];
         __u32 reserved;
 } NetSlot;
-
-#define NET_POLICY_DENY 1U     /* nothing passes */
-#define NET_POLICY_INTERNET 2U /* all but the special ranges */
-
-#define NET_ENTRY_DNS 1U       /* the resolver may be asked */
-#define NET_ENTRY_CLOSED 2U    /* not even root of the host may begin a flow */
-
-/* What a claim writes: one element of a plain map. */
-typedef struct NetEntry {
-        __u32 policy;
-        __u32 generation;      /* a new one re-judges open flows */
-        __u32 flags;
-        __u32 owner;           /* uid that may connect from the host */
-} NetEntry;
 
 typedef struct NetPolicyKey {
         __u32 prefix;          /* bits, those of tag counted */
@@ -165,34 +145,6 @@ typedef struct NetFragmentKey {
         NetAddr remote;
         __u8 tag, proto, inbound, reserved;
 } NetFragmentKey;
-
-typedef enum NetReason {
-        NET_ALLOWED,
-        NET_DENIED_POLICY,
-        NET_DENIED_SPECIAL,
-        NET_DENIED_HOST,       /* the host's own address, or one without a way */
-        NET_DENIED_INBOUND,
-        NET_DENIED_OWNER,      /* a process of the host that is not the owner's */
-        NET_DENIED_SPOOFED,
-        NET_DENIED_MALFORMED,
-        NET_DENIED_RATE,
-        NET_DENIED_FLOWS,      /* too many open, or too many new */
-        NET_DENIED_FRAGMENT,   /* nothing is known of its first one */
-        NET_DENIED_UNRELATED,  /* ICMP error about no flow of the sandbox */
-        _NET_REASON_MAX,
-} NetReason;
-
-typedef struct NetCount {
-        __u64 packets, bytes;
-} NetCount;
-
-typedef struct NetStats {
-        NetCount out, in;      /* allowed */
-        NetCount out_denied, in_denied;
-        __u64 denied[_NET_REASON_MAX];
-        __u64 audit_lost;      /* events over the rate */
-        __u64 flows_open;
-} NetStats;
 
 typedef struct NetBucket {
         __u64 tokens;
