@@ -222,10 +222,3 @@ bool policy_opens_special(const Policy *p, const Prefix *extra, size_t n_extra) 
         }
         return false;
 }
-
-bool policy_has_names(const Policy *p) {
-        for (size_t i = 0; i < p->n_rules; i++)
-                if (p->rules[i].name)
-                        return true;
-        return false;
-}

@@ -55,7 +55,6 @@ DEFINE_CLEANUP(Policy *, policy_free);
 int policy_add(Policy *p, PolicyList list, const char *text, char error[static POLICY_ERROR_MAX]);
 /* Opens what only those may open whom an admin allowed to. extra: see policy_compile(). */
 bool policy_opens_special(const Policy *p, const Prefix *extra, size_t n_extra);
-bool policy_has_names(const Policy *p);
 
 typedef struct PolicyEntry {
         NetPolicyKey key;

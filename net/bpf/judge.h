@@ -54,7 +54,7 @@ static __always_inline int is_resolver(const Question *q, const NetConfig *c) {
                (q->proto == IPPROTO_UDP || q->proto == IPPROTO_TCP);
 }
 
-static __always_inline int name_allows(const Question *q, __u32 policy, int special) {
+static __always_inline int name_allows(const Question *q, int special) {
         NetNameKey key = { .slot = q->slot, .tag = q->tag, .addr = q->remote };
 
         const NetName *n = bpf_map_lookup_elem(&names, &key);
@@ -62,7 +62,7 @@ static __always_inline int name_allows(const Question *q, __u32 policy, int spec
                 return 0;
         if (!q->again && n->expires < bpf_ktime_get_ns())
                 return 0;
-        return rule_matches(&n->rule, policy, q->tag, q->proto, bpf_ntohs(q->port));
+        return rule_matches(&n->rule, n->policy, q->tag, q->proto, bpf_ntohs(q->port));
 }
 
 /* Allowed, and a rule names it as an address of the host. */
@@ -95,7 +95,7 @@ FUNCTION int judge(const NetEntry *entry, const Question *q) {
                 return rule->flags & NET_RULE_HOST ? JUDGED_HOST : NET_ALLOWED;
 
         int special = !!(rule->flags & NET_RULE_SPECIAL);
-        if (!q->inbound && name_allows(q, policy, special))
+        if (!q->inbound && name_allows(q, special))
                 return NET_ALLOWED;
         return q->inbound ? NET_DENIED_INBOUND : special ? NET_DENIED_SPECIAL : NET_DENIED_POLICY;
 }

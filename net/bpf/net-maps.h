@@ -113,6 +113,8 @@ typedef struct NetNameKey {
 typedef struct NetName {
         __u64 expires;         /* ns of CLOCK_MONOTONIC */
         NetRule rule;          /* NET_RULE_SPECIAL: opens an address in a special range */
+        __u32 policy;          /* whose port sets rule.set is one of */
+        __u32 reserved;
 } NetName;
 
 typedef struct NetFlowKey {

@@ -355,7 +355,7 @@ TEST(flows_are_forgotten_when_they_are_old) {
 
 static void put_name(const char *address, uint64_t expires, uint32_t flags) {
         NetNameKey key = { .slot = SLOT };
-        NetName name = { .expires = expires, .rule = { .flags = flags } };
+        NetName name = { .expires = expires, .rule = { .flags = flags }, .policy = POLICY };
         Prefix p;
 
         assert_ok(prefix_parse(address, &p));
@@ -372,12 +372,14 @@ TEST(what_a_name_opens) {
         need_bench();
         assert_ok(policy_new(POLICY_DEFAULT_INTERNET, &p));
         assert_ok(policy_add(p, POLICY_DENY, "all", error));
-        assert_ok(policy_add(p, POLICY_ALLOW, "example.com", error));
+        assert_ok(policy_add(p, POLICY_ALLOW, "example.com tcp:443", error));
         use(p);
 
         static const struct { const char *address; uint64_t expires; uint32_t flags; bool open; } cases[] = {
                 { "8.8.8.8", UINT64_MAX, NET_RULE_ALL, true },
                 { "8.8.8.9", UINT64_MAX, NET_RULE_UDP, false },
+                { "8.8.8.11", UINT64_MAX, NET_RULE_TCP_PORTS, true },
+                { "8.8.8.12", UINT64_MAX, NET_RULE_UDP_PORTS, false },
                 { "8.8.8.10", 1, NET_RULE_ALL, false },
                 { "10.1.2.3", UINT64_MAX, NET_RULE_ALL, false },
                 { "10.1.2.4", UINT64_MAX, NET_RULE_ALL|NET_RULE_SPECIAL, true },
