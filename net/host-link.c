@@ -10,6 +10,8 @@
 
 DEFINE_CLEANUP(DIR *, closedir);
 
+#define ROUTE_LEN_MIN 4U
+
 /* An address of the internet, asked for its route only. */
 #define FAR4 { 198, 41, 0, 4 }
 #define FAR6 { 0x20, 0x01, 0x05, 0x03, 0xba, 0x3e, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0x30 }
@@ -217,9 +219,9 @@ int host_overlaps(const Prefix *net, char text[static 200]) {
         for (struct nl_object *o = nl_cache_get_first(routes); o; o = nl_cache_get_next(o)) {
                 struct rtnl_route *route = (struct rtnl_route *) o;
                 unsigned ifindex = route_ifindex(route);
-                /* The default route covers everything, and blackholes have no link. */
+                /* A default route, in halves or whole, covers everything, and blackholes have no link. */
                 if (ifindex == 0 || is_ours(ifindex, own) || rtnl_route_get_table(route) == RT_TABLE_LOCAL ||
-                    !to_prefix(rtnl_route_get_dst(route), &p) || p.len == 0)
+                    !to_prefix(rtnl_route_get_dst(route), &p) || p.len < ROUTE_LEN_MIN)
                         continue;
                 if (overlap(net, &p)) {
                         describe(text, net, "route", &p, ifindex);

@@ -89,6 +89,18 @@ static int need_slot(Request *q, uint32_t *ret) {
         return 0;
 }
 
+/* One that has links. */
+static int need_present_slot(Request *q, uint32_t *ret) {
+        NetEntry entry;
+
+        int r = need_slot(q, ret);
+        if (r >= 0 && datapath_get_entry(network_datapath(q->netd->network), *ret, &entry) < 0) {
+                (void) snprintf(q->error, sizeof(q->error), "There is no slot %u", *ret);
+                return -ENOENT;
+        }
+        return r;
+}
+
 static void put_prefix(TlvWriter *w, uint16_t tag, const Prefix *p) {
         char text[PREFIX_TEXT_MAX];
 
@@ -293,7 +305,10 @@ static int handle_policy_drop(Request *q) {
         int r = find_u32(q, NET_TAG_POLICY, &id);
         if (r < 0)
                 return request_error(q, -EINVAL, "The request names no policy");
-        return network_policy_drop(q->netd->network, id);
+        r = network_policy_drop(q->netd->network, id);
+        if (r < 0)
+                (void) snprintf(q->error, sizeof(q->error), "There is no policy %u that could be dropped", id);
+        return r;
 }
 
 static int handle_policy_set(Request *q) {
@@ -301,7 +316,7 @@ static int handle_policy_set(Request *q) {
         NetworkPolicy loaded;
         uint32_t slot, id = 0;
 
-        int r = need_slot(q, &slot);
+        int r = need_present_slot(q, &slot);
         if (r < 0)
                 return r;
         r = find_u32(q, NET_TAG_POLICY, &id);
@@ -318,12 +333,9 @@ static int handle_limits_set(Request *q) {
         Datapath *d = network_datapath(q->netd->network);
         NetLimits limits;
         uint32_t slot;
-        NetEntry entry;
         Tlv t;
 
-        int r = need_slot(q, &slot);
-        if (r >= 0)
-                r = datapath_get_entry(d, slot, &entry);
+        int r = need_present_slot(q, &slot);
         if (r < 0)
                 return r;
         r = find(q, NET_TAG_LIMITS, &t);
@@ -338,7 +350,7 @@ static int handle_statistics(Request *q) {
         NetStats stats;
         uint32_t slot;
 
-        int r = need_slot(q, &slot);
+        int r = need_present_slot(q, &slot);
         if (r >= 0)
                 r = datapath_get_stats(network_datapath(q->netd->network), slot, &stats);
         if (r >= 0)
@@ -350,7 +362,7 @@ static int handle_quiesce(Request *q) {
         uint32_t slot;
         unsigned ended = 0;
 
-        int r = need_slot(q, &slot);
+        int r = need_present_slot(q, &slot);
         if (r >= 0)
                 r = network_slot_quiesce(q->netd->network, slot, &ended);
         if (r >= 0)

@@ -11,6 +11,9 @@
 #define QUARANTINE_USEC (60 * USEC_PER_SEC)
 /* Whoever was given a policy's id has so long to write it into an entry. */
 #define UNUSED_USEC (60 * USEC_PER_SEC)
+/* For a slot that was asked for by number: two seconds. */
+#define GONE_WAITS 400U
+#define GONE_WAIT_USEC 5000U
 #define MTU_WITHOUT_UPLINK 1500U
 #define BUSY UINT64_MAX
 
@@ -106,12 +109,17 @@ static int choose_networks(Network *n, const NetworkConfig *c, char *error) {
         return r;
 }
 
-static void add_present(Datapath *d, unsigned slot, void *userdata) {
-        Network *n = userdata;
+static bool slot_has_links(unsigned slot) {
         char name[16];
 
         slot_host_name(slot, name);
-        if (slot >= NET_SLOTS_MAX || if_nametoindex(name) == 0) {
+        return if_nametoindex(name) != 0;
+}
+
+static void add_present(Datapath *d, unsigned slot, void *userdata) {
+        Network *n = userdata;
+
+        if (slot >= NET_SLOTS_MAX || !slot_has_links(slot)) {
                 (void) datapath_remove_slot(d, slot);
                 return;
         }
@@ -312,6 +320,14 @@ static int find_slot(Network *n, unsigned *ret) {
         return -ENOSPC;
 }
 
+/* The kernel takes links away some time after the fds that held them. */
+static bool wait_until_gone(Network *n, unsigned slot) {
+        for (unsigned i = 0; i < GONE_WAITS && slot_has_links(slot); i++)
+                (void) usleep(GONE_WAIT_USEC);
+        network_slot_gone(n, slot);
+        return n->free_at[slot] != BUSY;
+}
+
 int network_slot_new(Network *n, unsigned slot, unsigned *ret_slot, int *ret_netns, int *ret_tap, char *error) {
         int r;
 
@@ -319,7 +335,7 @@ int network_slot_new(Network *n, unsigned slot, unsigned *ret_slot, int *ret_net
                 (void) snprintf(error, POLICY_ERROR_MAX, "There is no slot %u in the sandbox network", slot);
                 return -EINVAL;
         }
-        if (slot != 0 && n->free_at[slot] == BUSY) {
+        if (slot != 0 && n->free_at[slot] == BUSY && !wait_until_gone(n, slot)) {
                 (void) snprintf(error, POLICY_ERROR_MAX, "Slot %u is in use", slot);
                 return -EEXIST;
         }
@@ -368,18 +384,15 @@ int network_slot_quiesce(Network *n, unsigned slot, unsigned *ret_ended) {
 }
 
 void network_slot_gone(Network *n, unsigned slot) {
-        if (slot >= NET_SLOTS_MAX)
+        /* News may be old: it has been given out again since. */
+        if (slot >= NET_SLOTS_MAX || slot_has_links(slot))
                 return;
         (void) datapath_remove_slot(n->datapath, slot);
         n->free_at[slot] = now_usec() + QUARANTINE_USEC;
 }
 
 static void check_slot(Datapath *d, unsigned slot, void *userdata) {
-        char name[16];
-
-        slot_host_name(slot, name);
-        if (if_nametoindex(name) == 0)
-                network_slot_gone(userdata, slot);
+        network_slot_gone(userdata, slot);
 }
 
 void network_slots_check(Network *n) {
@@ -439,10 +452,8 @@ int network_policy_set(Network *n, unsigned slot, const Policy *p, uint32_t id, 
         NetEntry entry;
 
         int r = datapath_get_entry(n->datapath, slot, &entry);
-        if (r < 0) {
-                (void) snprintf(error, POLICY_ERROR_MAX, "There is no slot %u", slot);
+        if (r < 0)
                 return r;
-        }
         if (p)
                 r = load(n, p, false, ret, error);
         else {

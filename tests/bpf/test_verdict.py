@@ -234,6 +234,13 @@ def test_policy_for_a_slot_that_is_not_there(host):
         host.netd.call(netlab.POLICY_SET, ('allow', '8.8.8.8'), slot=77)
     with pytest.raises(netlab.NetdError, match='names no slot'):
         host.netd.call(netlab.POLICY_SET, ('allow', '8.8.8.8'))
+    for op in (netlab.LIMITS_SET, netlab.STATISTICS, netlab.QUIESCE):
+        with pytest.raises(netlab.NetdError, match='no slot 77'):
+            host.netd.call(op, slot=77)
+    with pytest.raises(netlab.NetdError, match='no policy 4711'):
+        host.netd.call(netlab.POLICY_SET, slot=host.sandbox().slot, policy=4711)
+    with pytest.raises(netlab.NetdError, match='no policy 1 '):
+        host.netd.call(netlab.POLICY_DROP, policy=1)
 
 
 def test_the_longest_list_there_may_be(host):
