@@ -145,7 +145,7 @@ static __always_inline int has_route(struct __sk_buff *skb, const Packet *p) {
         return r == BPF_FIB_LKUP_RET_SUCCESS || r == BPF_FIB_LKUP_RET_NO_NEIGH;
 }
 
-/* An ICMP error may pass if it is about a flow that we know. */
+/* An ICMP error may pass if it is about a flow that may. */
 static __always_inline int error_related(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {
         Packet quoted = {};
         NetFlowKey key = {};
@@ -158,7 +158,8 @@ static __always_inline int error_related(struct __sk_buff *skb, Sandbox *s, cons
         if (inbound && !addr_equal(&quoted.src, p->tag == NET_TAG4 ? &s->slot->addr4 : &s->slot->addr6))
                 return 0;
         flow_key(&key, s->number, &quoted, !inbound);
-        return !!bpf_map_lookup_elem(&flows, &key);
+        const NetFlow *f = bpf_map_lookup_elem(&flows, &key);
+        return f && !(f->flags & NET_FLOW_DENIED);
 }
 
 static __always_inline int later_fragment(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {

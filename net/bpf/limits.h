@@ -42,10 +42,16 @@ static __always_inline const NetLimits *limits_get(__u32 slot, const NetConfig *
         return l ?: &c->limits;
 }
 
+/* That leave the host for this one. A VMM says only how large they are to be. */
+static __always_inline __u64 segments(struct __sk_buff *skb) {
+        __u32 size = skb->gso_size;
+        return size > 0 ? (skb->len + size - 1) / size : 1;
+}
+
 static __always_inline int limits_take(struct __sk_buff *skb, NetUsage *u, const NetLimits *l, int inbound, __u64 now) {
         __u64 byte_rate = inbound ? l->bytes_in : l->bytes_out;
         __u64 packet_rate = inbound ? l->packets_in : l->packets_out;
-        __u64 packets = skb->gso_segs ?: 1;
+        __u64 packets = segments(skb);
         int r = 0;
 
         if (byte_rate == 0 && packet_rate == 0)
@@ -60,7 +66,7 @@ static __always_inline int limits_take(struct __sk_buff *skb, NetUsage *u, const
 }
 
 static __always_inline void count(NetCount *c, struct __sk_buff *skb) {
-        __sync_fetch_and_add(&c->packets, skb->gso_segs ?: 1);
+        __sync_fetch_and_add(&c->packets, segments(skb));
         __sync_fetch_and_add(&c->bytes, skb->len);
 }
 

@@ -14,7 +14,9 @@
 #include "net/net-client.h"
 #include "tests/unit/test.h"
 
-#define PIN_DIR "/tmp/cube-test-net-client"
+/* The mount is seen by nobody else. */
+#define BPF_FS "/sys/fs/bpf"
+#define PIN_DIR BPF_FS "/cube-test"
 
 typedef struct Answer {
         bool done;
@@ -77,8 +79,7 @@ static void need_netd(void) {
         if (unshare(CLONE_NEWNS|CLONE_NEWNET) < 0)
                 test_skip("namespaces are not allowed here");
         assert_ok(mount("none", "/", NULL, MS_REC|MS_PRIVATE, NULL));
-        (void) mkdir(PIN_DIR, 0700);
-        assert_ok(mount("bpf", PIN_DIR, "bpf", 0, NULL));
+        assert_ok(mount("bpf", BPF_FS, "bpf", 0, NULL));
         assert_ok(setenv("CUBE_BPF_DIR", PIN_DIR, 1));
         assert_ok(sd_event_new(&loop));
         assert_ok(net_client_new(loop, &client));

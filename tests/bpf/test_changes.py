@@ -9,7 +9,7 @@ import threading
 
 import netlab
 import pytest
-from packets import ACK, ICMP, ICMP6, RST, SYN, TCP, UDP, Wire, checksum, ethernet, ip, is_ip, pseudo, tcp, udp
+from packets import ACK, ICMP, ICMP6, RST, SYN, TCP, UDP, Wire, checksum, ethernet, icmp, ip, is_ip, pseudo, tcp, udp
 
 ADDRESSES = ['203.0.113.10', '2001:db8:1::10']
 OTHER = {'203.0.113.10': '203.0.113.20', '2001:db8:1::10': '2001:db8:1::20'}
@@ -150,6 +150,19 @@ def test_answers_to_a_denied_flow_do_not_come_in(host):
         client.settimeout(0.3)
         with pytest.raises(TimeoutError):
             client.recv(10)
+
+
+def test_errors_about_a_denied_flow_do_not_go_out(host):
+    s = host.sandbox(default='internet')
+    wire = Wire(s.tap)
+    answer = ip('203.0.113.10', netlab.INNER4, UDP, udp('203.0.113.10', netlab.INNER4, 9, 4000))[:28]
+    complaint = ethernet(ip(netlab.INNER4, '203.0.113.10', ICMP, icmp(3, 3, payload=answer)))
+    wire.send(ethernet(ip(netlab.INNER4, '203.0.113.10', UDP, udp(netlab.INNER4, '203.0.113.10', 4000, 9))))
+    wire.send(complaint)
+    assert s.statistics()['out'] == 2
+    s.policy()
+    wire.send(complaint)
+    assert s.statistics()['denied'] == {'unrelated': 1}
 
 
 def test_a_guest_that_does_not_answer_can_not_keep_the_other_end(host):

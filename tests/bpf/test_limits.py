@@ -3,7 +3,7 @@
 
 import netlab
 import pytest
-from packets import SYN, TCP, UDP, Wire, ethernet, ip, tcp, udp
+from packets import ACK, SYN, TCP, UDP, Wire, ethernet, ip, tcp, udp
 
 SERVER = '203.0.113.10'
 
@@ -38,6 +38,12 @@ def test_packets_a_second_out(host, sandbox):
     s = sandbox.statistics()
     assert 64 <= s['out'] <= 70
     assert s['denied'] == {'rate': 200 - s['out']}
+
+
+def test_a_large_packet_counts_as_what_it_is_cut_into(host, sandbox):
+    segment = tcp(netlab.INNER4, SERVER, 4000, 80, ACK, payload=bytes(10000))
+    Wire(sandbox.tap).send(ethernet(ip(netlab.INNER4, SERVER, TCP, segment)), 34, 16, gso=1, gso_size=100, header=54)
+    assert 100 <= sandbox.statistics()['out'] <= 101
 
 
 def test_bytes_a_second_out(host, sandbox):
