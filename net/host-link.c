@@ -244,7 +244,8 @@ static int link_mtu(struct nl_sock *sk, unsigned ifindex, unsigned *ret_mtu, cha
 
 int host_uplink(uint8_t tag, unsigned *ret_ifindex, unsigned *ret_mtu, char ret_name[static 16]) {
         static const uint8_t far4[4] = FAR4, far6[16] = FAR6;
-        _cleanup_(nl_addr_putp) struct nl_addr *far = nl_addr_build(tag_family(tag), tag == NET_TAG4 ? far4 : far6, tag_bytes(tag));
+        _cleanup_(nl_addr_putp) struct nl_addr *far =
+                nl_addr_build(tag_family(tag), tag == NET_TAG4 ? far4 : far6, tag_bytes(tag));
         _cleanup_(nl_socket_freep) struct nl_sock *sk = NULL;
         _cleanup_(rtnl_route_putp) struct rtnl_route *route = NULL;
         unsigned metric = 0;

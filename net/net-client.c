@@ -209,7 +209,14 @@ static int call(NetClient *c, uint16_t op, const TlvWriter *body, NetnsDone netn
         Request *q = new0(Request, 1);
         if (!q)
                 return -ENOMEM;
-        *q = (Request) { .client = c, .op = op, .netns_done = netns_done, .done = done, .userdata = userdata, .next = c->requests };
+        *q = (Request) {
+                .client = c,
+                .op = op,
+                .netns_done = netns_done,
+                .done = done,
+                .userdata = userdata,
+                .next = c->requests,
+        };
 
         int r = body ? tlv_writer_finish(body) : 0;
         if (r >= 0)
@@ -355,8 +362,8 @@ static void on_packet_event(uint16_t op, const PacketBody *body, void *userdata)
                 return;
         e.kind = op == NET_EVENT_DENIED ? NET_DENIED : op == NET_EVENT_UPLINK ? NET_UPLINK_CHANGED : NET_TABLE_RESTORED;
         struct { uint16_t tag; uint32_t *value; } numbers[] = {
-                { NET_TAG_SLOT, &e.slot }, { NET_TAG_PROTOCOL, &e.protocol }, { NET_TAG_PORT, &e.port }, { NET_TAG_COUNT, &e.count },
-                { NET_TAG_MTU, &e.mtu }, { NET_TAG_DIRECTION, &direction },
+                { NET_TAG_SLOT, &e.slot }, { NET_TAG_PROTOCOL, &e.protocol }, { NET_TAG_PORT, &e.port },
+                { NET_TAG_COUNT, &e.count }, { NET_TAG_MTU, &e.mtu }, { NET_TAG_DIRECTION, &direction },
         };
         while (tlv_next(&reader, &t) > 0) {
                 for (size_t i = 0; i < ELEMENTSOF(numbers); i++)

@@ -2,8 +2,10 @@
 #pragma once
 
 /* Our nftables table: masquerading, and the second barrier, which drops what comes from our links without the
- * filter's mark. What the filter passes is forwarded only where this table is. One in cube-netd; the table itself stays while cube-netd is away. Others may flush it: the
- * owner waits for nft_table_fd(), calls nft_table_event(), and soon after that nft_table_restore(). */
+ * filter's mark. What the filter passes is forwarded only where this table is.
+ *
+ * One in cube-netd; the table itself stays while cube-netd is away. Others may flush it: the owner waits for
+ * nft_table_fd(), calls nft_table_event(), and soon after that nft_table_restore(). */
 
 #include "net/policy.h"
 

@@ -100,7 +100,18 @@ static void verdict_default_open(Verdict *allow, const Verdict *deny) {
         allow->other |= !deny->other;
 }
 
-/* Number of ranges, or -E2BIG; UINT_MAX: all of them. */
+static bool has_port(const PortBits *b, unsigned port) {
+        return b->w[port / 64] >> port % 64 & 1;
+}
+
+/* The last port of the run that begins here. */
+static unsigned run_end(const PortBits *b, unsigned port) {
+        while (port < 65535 && has_port(b, port + 1))
+                port += (port + 1) % 64 == 0 && b->w[(port + 1) / 64] == UINT64_MAX ? 64 : 1;
+        return port;
+}
+
+/* Number of ranges, or -E2BIG. */
 static int to_ranges(const PortBits *b, NetPortRange ranges[static NET_PORT_RANGES_MAX]) {
         int n = 0;
 
@@ -109,11 +120,9 @@ static int to_ranges(const PortBits *b, NetPortRange ranges[static NET_PORT_RANG
                         port += 63;
                         continue;
                 }
-                if (!(b->w[port / 64] >> port % 64 & 1))
+                if (!has_port(b, port))
                         continue;
-                unsigned last = port;
-                while (last < 65535 && b->w[(last + 1) / 64] >> (last + 1) % 64 & 1)
-                        last++;
+                unsigned last = run_end(b, port);
                 if (n == (int) NET_PORT_RANGES_MAX)
                         return -E2BIG;
                 ranges[n++] = (NetPortRange) { (uint16_t) port, (uint16_t) last };
