@@ -3,88 +3,189 @@
 /* cube-netd: makes network namespaces, links and filters for cubed, which asks on fd 3.
  *
  * One thread that works on one request after the other and may wait for the kernel as long as
- * that takes; the reason why it is a process of its own. Ends when cubed closes the socket. */
+ * that takes; the reason why it is a process of its own. Between requests it watches what others
+ * do to our nftables table and to the host's routes. Ends when cubed closes the socket; what it made
+ * goes on. */
 
+#include <linux/rtnetlink.h>
+#include <netlink/msg.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
+#include <systemd/sd-event.h>
 
 #include "base/fd-util.h"
-#include "base/packet-client.h"
 #include "net/net-proto.h"
-#include "net/netns.h"
+#include "net/netd-requests.h"
+#include "net/nl-util.h"
 
-#define NETD_PACKET_MAX 65536U
+#define PIN_DIR "/sys/fs/bpf/cubed"
+#define SWEEP_USEC (5 * USEC_PER_SEC)
+/* Changes come in bursts: what they led to is looked at once. */
+#define SETTLE_USEC (20 * USEC_PER_MSEC)
 
-static int reply(int fd, const PacketHeader *request, int error, const char *message, int ret_fd) {
-        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
+typedef struct Main {
+        Netd netd;
+        sd_event *event;
+        sd_event_source *sweep, *table, *uplink;
+        struct nl_sock *links;
+        bool links_changed;
+} Main;
 
-        if (error < 0 && message)
-                tlv_put_str(&w, NET_TAG_MESSAGE, message);
+static int on_request(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
+        static uint8_t packet[PACKET_SIZE_MAX];
+        int fds[PACKET_FDS_LIMIT];
+        size_t n_fds;
+        Main *m = userdata;
 
-        PacketHeader h = {
-                .magic = NET_PROTO_MAGIC,
-                .version = NET_PROTO_VERSION,
-                .op = request->op,
-                .flags = PACKET_FLAG_REPLY,
-                .seq = request->seq,
-                .error = error,
-                .len = (uint32_t) w.size,
-        };
-        struct iovec iov[2] = { { &h, sizeof(h) }, { w.data, w.size } };
-        return send_packet(fd, iov, w.size > 0 ? 2 : 1, &ret_fd, ret_fd >= 0 ? 1 : 0);
-}
-
-static int reply_netns(int fd, const PacketHeader *request) {
-        _cleanup_close_ int netns = -EBADF;
-        char message[200] = "";
-
-        int r = netns_new(&netns);
+        ssize_t n = recv_packet(fd, packet, sizeof(packet), fds, ELEMENTSOF(fds), &n_fds);
+        if (n <= 0)
+                return sd_event_exit(m->event, (int) n);
+        int r = netd_handle(&m->netd, packet, (size_t) n);
+        close_many(fds, n_fds);
         if (r < 0)
-                (void) snprintf(message, sizeof(message), "Can't make a network namespace: %s", strerror(-r));
-        return reply(fd, request, r, message, netns);
+                return sd_event_exit(m->event, r == -EPIPE || r == -ECONNRESET ? 0 : r);
+        return 0;
 }
 
-static int handle(int fd, const uint8_t *packet, size_t size) {
-        PacketHeader h;
-
-        if (size < sizeof(h))
-                return -EBADMSG;
-        memcpy(&h, packet, sizeof(h));
-        if (h.magic != NET_PROTO_MAGIC || h.version != NET_PROTO_VERSION || h.len != size - sizeof(h))
-                return -EBADMSG;
-
-        switch (h.op) {
-        case NET_OP_PING:
-                return reply(fd, &h, 0, NULL, -EBADF);
-        case NET_OP_NETNS_NEW:
-                return reply_netns(fd, &h);
-        default:
-                return reply(fd, &h, -EOPNOTSUPP, "cube-netd does not know this request", -EBADF);
-        }
+static int again_in(sd_event_source *timer, uint64_t usec) {
+        int r = sd_event_source_set_time_relative(timer, usec);
+        return r < 0 ? r : sd_event_source_set_enabled(timer, SD_EVENT_ONESHOT);
 }
 
-static int run(int fd) {
-        static uint8_t packet[NETD_PACKET_MAX];
+static int on_sweep(sd_event_source *s, uint64_t usec, void *userdata) {
+        Main *m = userdata;
 
-        for (;;) {
-                int fds[PACKET_FDS_LIMIT];
-                size_t n_fds;
+        network_sweep(m->netd.network);
+        return again_in(s, SWEEP_USEC);
+}
 
-                ssize_t n = recv_packet(fd, packet, sizeof(packet), fds, ELEMENTSOF(fds), &n_fds);
-                if (n <= 0)
-                        return (int) n;
-                int r = handle(fd, packet, (size_t) n);
-                close_many(fds, n_fds);
-                if (r < 0)
-                        return r == -EPIPE || r == -ECONNRESET ? 0 : r;
+static int on_nft(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
+        Main *m = userdata;
+
+        return network_nft_event(m->netd.network) > 0 ? again_in(m->table, SETTLE_USEC) : 0;
+}
+
+static int on_table(sd_event_source *s, uint64_t usec, void *userdata) {
+        Main *m = userdata;
+        int r = network_nft_restore(m->netd.network);
+
+        if (r > 0)
+                netd_tell_table(&m->netd);
+        /* Without it nothing is masqueraded: try until it is there. */
+        return r < 0 ? again_in(s, USEC_PER_SEC) : 0;
+}
+
+static int on_uplink(sd_event_source *s, uint64_t usec, void *userdata) {
+        Main *m = userdata;
+
+        if (network_find_uplink(m->netd.network) > 0)
+                netd_tell_uplink(&m->netd);
+        return 0;
+}
+
+static int on_audit(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
+        Main *m = userdata;
+
+        (void) datapath_audit_read(network_datapath(m->netd.network));
+        return 0;
+}
+
+static void on_denied(const NetAuditEvent *event, void *userdata) {
+        Main *m = userdata;
+        netd_tell_denied(&m->netd, event);
+}
+
+static int on_link_message(struct nl_msg *msg, void *userdata) {
+        struct nlmsghdr *h = nlmsg_hdr(msg);
+        Main *m = userdata;
+
+        if (h->nlmsg_type == RTM_DELLINK && nlmsg_valid_hdr(h, sizeof(struct ifinfomsg))) {
+                unsigned ifindex = (unsigned) ((struct ifinfomsg *) nlmsg_data(h))->ifi_index;
+                if (ifindex >= NET_IFINDEX_BASE && ifindex < NET_IFINDEX_END) {
+                        if (NET_IFINDEX_LINK(ifindex) == NET_LINK_HOST)
+                                network_slot_gone(m->netd.network, NET_IFINDEX_SLOT(ifindex));
+                        return NL_OK;
+                }
         }
+        m->links_changed = true;
+        return NL_OK;
+}
+
+static int on_links(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
+        Main *m = userdata;
+
+        m->links_changed = false;
+        int r = nl_recvmsgs_default(m->links);
+        /* Links may have gone unseen. */
+        if (r < 0 && r != -NLE_AGAIN)
+                network_slots_check(m->netd.network);
+        return m->links_changed || r < 0 ? again_in(m->uplink, SETTLE_USEC) : 0;
+}
+
+static int open_links(Main *m) {
+        int r = nl_open_route(&m->links);
+        if (r < 0)
+                return r;
+        nl_socket_disable_seq_check(m->links);
+        (void) nl_socket_modify_cb(m->links, NL_CB_VALID, NL_CB_CUSTOM, on_link_message, m);
+        /* A burst of links that go away is told in one piece. */
+        (void) nl_socket_set_buffer_size(m->links, 4 << 20, 0);
+        r = nl_socket_add_memberships(m->links, RTNLGRP_LINK, RTNLGRP_IPV4_ROUTE, 0);
+        if (r >= 0)
+                r = nl_socket_set_nonblocking(m->links);
+        return nl_to_errno(r);
+}
+
+static int add_timer(Main *m, sd_event_source **ret, sd_event_time_handler_t f) {
+        int r = sd_event_add_time(m->event, ret, CLOCK_MONOTONIC, UINT64_MAX, 0, f, m);
+        return r < 0 ? r : sd_event_source_set_enabled(*ret, SD_EVENT_OFF);
+}
+
+static int on_setup(void *userdata) {
+        Main *m = userdata;
+        int audit;
+
+        int r = open_links(m);
+        if (r >= 0)
+                r = datapath_audit_open(network_datapath(m->netd.network), on_denied, m, &audit);
+        if (r >= 0)
+                r = sd_event_add_io(m->event, NULL, audit, EPOLLIN, on_audit, m);
+        if (r >= 0)
+                r = sd_event_add_io(m->event, NULL, nl_socket_get_fd(m->links), EPOLLIN, on_links, m);
+        if (r >= 0)
+                r = sd_event_add_io(m->event, NULL, network_nft_fd(m->netd.network), EPOLLIN, on_nft, m);
+        if (r >= 0)
+                r = add_timer(m, &m->table, on_table);
+        if (r >= 0)
+                r = add_timer(m, &m->uplink, on_uplink);
+        if (r >= 0)
+                r = add_timer(m, &m->sweep, on_sweep);
+        return r < 0 ? r : again_in(m->sweep, SWEEP_USEC);
+}
+
+static int run(const char *pin_dir) {
+        Main m = { .netd = { .fd = NET_FD, .pin_dir = pin_dir, .on_setup = on_setup } };
+        m.netd.userdata = &m;
+
+        int r = sd_event_new(&m.event);
+        if (r >= 0)
+                r = sd_event_add_io(m.event, NULL, NET_FD, EPOLLIN, on_request, &m);
+        if (r >= 0)
+                r = sd_event_loop(m.event);
+        sd_event_source_disable_unref(m.sweep);
+        sd_event_source_disable_unref(m.table);
+        sd_event_source_disable_unref(m.uplink);
+        sd_event_unref(m.event);
+        nl_socket_free(m.links);
+        network_free(m.netd.network);
+        return r;
 }
 
 int main(int argc, char *argv[]) {
+        const char *pin_dir = secure_getenv("CUBE_BPF_DIR");
         struct stat st;
 
         if (argc == 2 && streq(argv[1], "--version")) {
@@ -98,7 +199,7 @@ int main(int argc, char *argv[]) {
 
         (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
         (void) fd_set_cloexec(NET_FD, true);
-        int r = run(NET_FD);
+        int r = run(pin_dir ?: PIN_DIR);
         if (r < 0) {
                 fprintf(stderr, "cube-netd: %s\n", strerror(-r));
                 return EXIT_FAILURE;

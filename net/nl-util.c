@@ -43,3 +43,15 @@ int nl_to_errno(int nle) {
                 return -EIO;
         }
 }
+
+int nl_open_route(struct nl_sock **ret) {
+        _cleanup_(nl_socket_freep) struct nl_sock *sk = nl_socket_alloc();
+
+        if (!sk)
+                return -ENOMEM;
+        int r = nl_connect(sk, NETLINK_ROUTE);
+        if (r < 0)
+                return nl_to_errno(r);
+        *ret = TAKE_PTR(sk);
+        return 0;
+}

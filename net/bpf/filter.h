@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* On the host's end of the veth, where neither guest nor VMM reaches: who may talk to whom.
+ *
+ * from_sandbox sits on ingress, to_sandbox on egress. What is not known drops the packet: a sandbox without an
+ * entry, a policy without a table, a protocol without a parser. What passes gets what our nftables
+ * chains ask for. */
+
+#include "judge.h"
+#include "offload.h"
+#include "reset.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+
+typedef struct Sandbox {
+        const NetConfig *config;
+        const NetSlot *slot;
+        const NetEntry *entry;
+        const NetLimits *limits;
+        NetUsage *usage;
+        __u64 now;
+        __u32 number;
+} Sandbox;
+
+static __always_inline int sandbox_find(__u32 ifindex, Sandbox *s) {
+        if (ifindex_slot(ifindex, NET_LINK_HOST, &s->number) < 0)
+                return -1;
+        s->config = config_get();
+        s->slot = bpf_map_lookup_elem(&slots, &s->number);
+        s->entry = bpf_map_lookup_elem(&sandboxes, &s->number);
+        s->usage = bpf_map_lookup_elem(&usage, &s->number);
+        s->now = bpf_ktime_get_ns();
+        if (!s->config || !s->slot || !s->entry || !s->usage)
+                return -1;
+        s->limits = limits_get(s->number, s->config);
+        return 0;
+}
+
+static __always_inline void fill_audit(NetAuditKey *key, const Sandbox *s, const Packet *p, int inbound, __u32 reason) {
+        key->slot = s->number;
+        key->tag = p->tag;
+        key->proto = p->proto;
+        key->reason = reason;
+        key->inbound = inbound;
+        key->remote = inbound ? p->src : p->dst;
+        /* Whoever connects from outside has a new port each time: told is the one that he wanted. */
+        key->remote_port = p->dport;
+}
+
+static __always_inline int drop(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound, __u32 reason) {
+        count(inbound ? &s->usage->stats.in_denied : &s->usage->stats.out_denied, skb);
+        if (reason < _NET_REASON_MAX)
+                __sync_fetch_and_add(&s->usage->stats.denied[reason], 1);
+        if (reason != NET_DENIED_RATE && reason != NET_DENIED_FRAGMENT && reason != NET_DENIED_UNRELATED) {
+                NetAuditKey key = {};
+                fill_audit(&key, s, p, inbound, reason);
+                audit_denied(&key);
+        }
+        return TC_ACT_SHOT;
+}
+
+/* To the host's stack, with the mark, and with a last hop to live that our nftables chain alone makes more of: where
+ * that chain is gone, and with it masquerading, nothing is forwarded. */
+static __always_inline int hand_over(struct __sk_buff *skb, const Sandbox *s, const Packet *p) {
+        __u8 last = 1;
+
+        skb->mark = s->config->mark;
+        if (p->tag == NET_TAG6)
+                return bpf_skb_store_bytes(skb, ETH_HLEN + 7, &last, 1, 0) ? TC_ACT_SHOT : TC_ACT_OK;
+        __be16 from, to;
+        if (bpf_skb_load_bytes(skb, ETH_HLEN + 8, &from, 2))
+                return TC_ACT_SHOT;
+        to = (from & bpf_htons(0xff)) | bpf_htons(last << 8);
+        if (bpf_l3_csum_replace(skb, ETH_HLEN + 10, from, to, 2) || bpf_skb_store_bytes(skb, ETH_HLEN + 8, &to, 2, 0))
+                return TC_ACT_SHOT;
+        return TC_ACT_OK;
+}
+
+static __always_inline int pass(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {
+        if (limits_take(skb, s->usage, s->limits, inbound, s->now) < 0) {
+                count(inbound ? &s->usage->stats.in_denied : &s->usage->stats.out_denied, skb);
+                __sync_fetch_and_add(&s->usage->stats.denied[NET_DENIED_RATE], 1);
+                return TC_ACT_SHOT;
+        }
+        count(inbound ? &s->usage->stats.in : &s->usage->stats.out, skb);
+        return inbound ? TC_ACT_OK : hand_over(skb, s, p);
+}
+
+/* Denied, and whoever waits for an answer is told. */
+static __always_inline int refuse(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound, __u32 reason) {
+        drop(skb, s, p, inbound, reason);
+        if (p->proto != IPPROTO_TCP) {
+                if (!inbound)
+                        refuse_other(skb, p);
+                return TC_ACT_SHOT;
+        }
+        /* To the world there is no sandbox here. */
+        if (inbound && reason == NET_DENIED_INBOUND)
+                return TC_ACT_SHOT;
+        int r = reset_tcp(skb, p, inbound);
+        return r == TC_ACT_OK && !inbound ? hand_over(skb, s, p) : r;
+}
+
+static __always_inline void fill_question(Question *q, const Sandbox *s, const Packet *p, int inbound, int flow_inbound) {
+        q->slot = s->number;
+        q->tag = p->tag;
+        q->proto = p->proto;
+        q->inbound = flow_inbound;
+        q->remote = inbound ? p->src : p->dst;
+        q->port = inbound == flow_inbound ? p->dport : p->sport;
+}
+
+/* A known flow: 0, or the reason why it must end. */
+static __always_inline int flow_check(Sandbox *s, const Packet *p, NetFlow *f, int inbound) {
+        __u32 generation = s->entry->generation;
+
+        if (f->generation != generation && !(f->flags & NET_FLOW_HOST)) {
+                Question q = { .again = 1 };
+
+                fill_question(&q, s, p, inbound, !!(f->flags & NET_FLOW_INBOUND));
+                flow_judged(f, generation, judge(s->entry, &q));
+        }
+        if (f->flags & NET_FLOW_DENIED)
+                return NET_DENIED_POLICY;
+        flow_touch(f, p, inbound, s->now);
+        return NET_ALLOWED;
+}
+
+/* Is there a way out for it, and one that does not end on this host? */
+static __always_inline int has_route(struct __sk_buff *skb, const Packet *p) {
+        struct bpf_fib_lookup fib = { .ifindex = skb->ifindex, .l4_protocol = p->proto };
+
+        if (p->tag == NET_TAG4) {
+                fib.family = AF_INET;
+                fib.ipv4_src = p->src.w[0];
+                fib.ipv4_dst = p->dst.w[0];
+        } else {
+                fib.family = AF_INET6;
+                __builtin_memcpy(fib.ipv6_src, &p->src, 16);
+                __builtin_memcpy(fib.ipv6_dst, &p->dst, 16);
+        }
+        long r = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
+        return r == BPF_FIB_LKUP_RET_SUCCESS || r == BPF_FIB_LKUP_RET_NO_NEIGH;
+}
+
+/* An ICMP error may pass if it is about a flow that may. */
+static __always_inline int error_related(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {
+        Packet quoted = {};
+        NetFlowKey key = {};
+
+        if (packet_parse_quoted(skb, p, &quoted) < 0)
+                return 0;
+        /* The sandbox complains of what came to it, and hears of what it sent. */
+        if (!inbound && !addr_equal(&quoted.src, &p->dst))
+                return 0;
+        if (inbound && !addr_equal(&quoted.src, p->tag == NET_TAG4 ? &s->slot->addr4 : &s->slot->addr6))
+                return 0;
+        flow_key(&key, s->number, &quoted, !inbound);
+        const NetFlow *f = bpf_map_lookup_elem(&flows, &key);
+        return f && !(f->flags & NET_FLOW_DENIED);
+}
+
+static __always_inline int later_fragment(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {
+        if (!fragment_known(s->number, p, inbound, s->now))
+                return drop(skb, s, p, inbound, NET_DENIED_FRAGMENT);
+        return pass(skb, s, p, inbound);
+}
+
+static __always_inline int judge_new(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {
+        Question q = {};
+
+        fill_question(&q, s, p, inbound, inbound);
+        int r = judge(s->entry, &q);
+        if (r == JUDGED_HOST)
+                return NET_ALLOWED;
+        return r == NET_ALLOWED && !inbound && !has_route(skb, p) ? NET_DENIED_HOST : r;
+}
+
+SEC("tc")
+int from_sandbox(struct __sk_buff *skb) {
+        Sandbox s = {};
+        Packet p = {};
+        NetFlowKey key = {};
+        struct ethhdr eth;
+        int r;
+
+        if (sandbox_find(skb->ifindex, &s) < 0)
+                return TC_ACT_SHOT;
+        /* Made by to_sandbox for the other end of a connection; nothing that the guest sends has a mark. */
+        int made_here = skb->mark == NET_MARK_RESET;
+        skb->mark = 0;
+        r = packet_parse(skb, &p);
+        if (made_here)
+                return r < 0 ? TC_ACT_SHOT : hand_over(skb, &s, &p);
+        if (r < 0 || skb->vlan_present || !checksum_place_valid(skb, &p))
+                return drop(skb, &s, &p, 0, NET_DENIED_MALFORMED);
+        if (bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)) || !mac_equal(eth.h_source, s.slot->mac_peer) ||
+            !mac_equal(eth.h_dest, s.slot->mac_host) ||
+            !addr_equal(&p.src, p.tag == NET_TAG4 ? &s.slot->addr4 : &s.slot->addr6))
+                return drop(skb, &s, &p, 0, NET_DENIED_SPOOFED);
+
+        if (p.fragment == FRAGMENT_LATER)
+                return later_fragment(skb, &s, &p, 0);
+        if (p.error)
+                return error_related(skb, &s, &p, 0) ? pass(skb, &s, &p, 0) : drop(skb, &s, &p, 0, NET_DENIED_UNRELATED);
+
+        flow_key(&key, s.number, &p, 0);
+        NetFlow *f = bpf_map_lookup_elem(&flows, &key);
+        if (f)
+                r = flow_check(&s, &p, f, 0);
+        else {
+                r = judge_new(skb, &s, &p, 0);
+                if (r == NET_ALLOWED)
+                        r = flow_add(&key, s.usage, s.limits, s.entry->generation, 0, s.now);
+        }
+        if (r != NET_ALLOWED)
+                return refuse(skb, &s, &p, 0, r);
+        if (p.fragment == FRAGMENT_FIRST)
+                fragment_remember(s.number, &p, 0, s.now);
+        return pass(skb, &s, &p, 0);
+}
+
+/* A process of this host connects: root, the sandbox's owner and those that ingress is for may. */
+static __always_inline int judge_host_process(struct __sk_buff *skb, const Sandbox *s) {
+        __u32 uid = bpf_get_socket_uid(skb);
+
+        if (s->entry->flags & NET_ENTRY_CLOSED)
+                return NET_DENIED_OWNER;
+        if (uid == 0 || uid == s->entry->owner)
+                return NET_ALLOWED;
+        for (__u32 i = 0; i < sizeof(s->config->ingress_uids) / sizeof(__u32); i++)
+                if (i < s->config->n_ingress_uids && s->config->ingress_uids[i] == uid)
+                        return NET_ALLOWED;
+        return NET_DENIED_OWNER;
+}
+
+SEC("tc")
+int to_sandbox(struct __sk_buff *skb) {
+        Sandbox s = {};
+        Packet p = {};
+        NetFlowKey key = {};
+        int r;
+
+        if (sandbox_find(skb->ifindex, &s) < 0)
+                return TC_ACT_SHOT;
+        if (skb->mark == NET_MARK_RESET || skb->mark == NET_MARK_POKE)
+                return TC_ACT_OK;
+        r = packet_parse(skb, &p);
+        /* The host looks for routers and listeners on any of its links. */
+        if (p.tag == NET_TAG6 && (__u8) p.dst.w[0] == 0xff)
+                return TC_ACT_SHOT;
+        if (r < 0)
+                return drop(skb, &s, &p, 1, NET_DENIED_MALFORMED);
+        if (!addr_equal(&p.dst, p.tag == NET_TAG4 ? &s.slot->addr4 : &s.slot->addr6))
+                return drop(skb, &s, &p, 1, NET_DENIED_SPOOFED);
+
+        if (p.fragment == FRAGMENT_LATER)
+                return later_fragment(skb, &s, &p, 1);
+        if (p.error)
+                return error_related(skb, &s, &p, 1) ? pass(skb, &s, &p, 1) : drop(skb, &s, &p, 1, NET_DENIED_UNRELATED);
+
+        flow_key(&key, s.number, &p, 1);
+        NetFlow *f = bpf_map_lookup_elem(&flows, &key);
+        if (f)
+                r = flow_check(&s, &p, f, 1);
+        else {
+                __u32 flags = NET_FLOW_INBOUND | (skb->ingress_ifindex == 0 ? NET_FLOW_HOST : 0);
+                r = flags & NET_FLOW_HOST ? judge_host_process(skb, &s) : judge_new(skb, &s, &p, 1);
+                if (r == NET_ALLOWED)
+                        r = flow_add(&key, s.usage, s.limits, s.entry->generation, flags, s.now);
+        }
+        if (r != NET_ALLOWED)
+                return refuse(skb, &s, &p, 1, r);
+        if (p.fragment == FRAGMENT_FIRST)
+                fragment_remember(s.number, &p, 1, s.now);
+        return pass(skb, &s, &p, 1);
+}

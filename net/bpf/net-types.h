@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Of what the maps hold, the part that cubed knows too. */
+
+#include <linux/types.h>
+
+typedef struct NetLimits {
+        __u64 bytes_out, bytes_in;     /* a second; 0 = no limit, here and below */
+        __u32 packets_out, packets_in; /* a second */
+        __u32 flows_new;               /* a second */
+        __u32 flows_open;
+} NetLimits;
+
+#define NET_POLICY_DENY 1U     /* nothing passes */
+#define NET_POLICY_INTERNET 2U /* all but the special ranges */
+
+#define NET_ENTRY_DNS 1U       /* the resolver may be asked */
+#define NET_ENTRY_CLOSED 2U    /* not even root of the host may begin a flow */
+
+/* What a claim writes: one element of a plain map. */
+typedef struct NetEntry {
+        __u32 policy;
+        __u32 generation;      /* a new one re-judges open flows */
+        __u32 flags;
+        __u32 owner;           /* uid that may connect from the host */
+} NetEntry;
+
+typedef enum NetReason {
+        NET_ALLOWED,
+        NET_DENIED_POLICY,
+        NET_DENIED_SPECIAL,
+        NET_DENIED_HOST,       /* the host's own address, or one without a way */
+        NET_DENIED_INBOUND,
+        NET_DENIED_OWNER,      /* a process of the host that is not the owner's */
+        NET_DENIED_SPOOFED,
+        NET_DENIED_MALFORMED,
+        NET_DENIED_RATE,
+        NET_DENIED_FLOWS,      /* too many open, or too many new */
+        NET_DENIED_FRAGMENT,   /* nothing is known of its first one */
+        NET_DENIED_UNRELATED,  /* ICMP error about no flow of the sandbox */
+        _NET_REASON_MAX,
+} NetReason;
+
+typedef struct NetCount {
+        __u64 packets, bytes;
+} NetCount;
+
+typedef struct NetStats {
+        NetCount out, in;      /* allowed */
+        NetCount out_denied, in_denied;
+        __u64 denied[_NET_REASON_MAX];
+        __u64 audit_lost;      /* events over the rate */
+        __u64 flows_open;
+} NetStats;

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Answers cubed's requests. Owned by main of cube-netd. */
+
+#include "base/packet-client.h"
+#include "net/network.h"
+
+typedef struct Netd {
+        int fd;                /* to cubed */
+        const char *pin_dir;
+        Network *network;      /* NULL before SETUP */
+        int (*on_setup)(void *userdata);
+        void *userdata;
+} Netd;
+
+/* One packet of cubed's; negative: the connection is of no use any more. */
+int netd_handle(Netd *n, const uint8_t *packet, size_t size);
+/* Tells cubed, unless it does not listen: then it is lost. */
+void netd_tell_denied(Netd *n, const NetAuditEvent *event);
+void netd_tell_uplink(Netd *n);
+void netd_tell_table(Netd *n);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The sandbox network of this host: which slots are given out, which policies are loaded, the uplink, the
+ * barriers. One in cube-netd, which calls it for requests and events; it may wait for the kernel. */
+
+#include "net/datapath.h"
+#include "net/slot.h"
+
+typedef struct Network Network;
+
+typedef struct NetworkConfig {
+        const char *net4;      /* CIDR or "auto" */
+        const char *net6;      /* NULL: no IPv6 */
+        NetConfig filter;
+} NetworkConfig;
+
+/* error: what to tell people, of POLICY_ERROR_MAX bytes. */
+int network_new(const char *pin_dir, const NetworkConfig *config, Network **ret, char *error);
+Network *network_free(Network *n);
+DEFINE_CLEANUP(Network *, network_free);
+int network_shutdown(Network *n);
+
+Datapath *network_datapath(Network *n);
+const SlotPlan *network_plan(const Network *n);
+/* "" when there is none */
+const char *network_uplink(const Network *n);
+int network_nft_fd(const Network *n);
+
+/* slot: 0 for any. */
+int network_slot_new(Network *n, unsigned slot, unsigned *ret_slot, int *ret_netns, int *ret_tap, char *error);
+void network_slot_keep(Network *n, unsigned slot, bool keep);
+/* Nobody reaches it any more, and the host's connections to it are ended at both ends. */
+int network_slot_quiesce(Network *n, unsigned slot, unsigned *ret_ended);
+/* Its links are gone. */
+void network_slot_gone(Network *n, unsigned slot);
+/* The same for all whose links are found to be gone. */
+void network_slots_check(Network *n);
+
+typedef struct NetworkPolicy {
+        uint32_t id, flags;
+        bool special;
+} NetworkPolicy;
+
+int network_policy_load(Network *n, const Policy *p, NetworkPolicy *ret, char *error);
+int network_policy_drop(Network *n, uint32_t id);
+/* Of a slot, open flows judged again. p NULL: the policy `id`, which is loaded. */
+int network_policy_set(Network *n, unsigned slot, const Policy *p, uint32_t id, NetworkPolicy *ret, char *error);
+
+/* Every few seconds. */
+void network_sweep(Network *n);
+/* 1 when the uplink is another one. */
+int network_find_uplink(Network *n);
+/* 1 when something of ours may have changed; then network_nft_restore(), which returns 1 if so. */
+int network_nft_event(Network *n);
+int network_nft_restore(Network *n);

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* cubed's side of cube-netd, against the real one in namespaces of its own. Needs root. */
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "net/net-client.h"
+#include "tests/unit/test.h"
+
+/* The mount is seen by nobody else. */
+#define BPF_FS "/sys/fs/bpf"
+#define PIN_DIR BPF_FS "/cube-test"
+
+typedef struct Answer {
+        bool done;
+        int error, fds[2];
+        NetResult result;
+        char message[300], address4[64];
+} Answer;
+
+static sd_event *loop;
+static NetClient *client;
+static pid_t netd;
+static NetEventInfo seen;
+static char seen_reason[32];
+
+static void on_done(int error, const NetResult *result, void *userdata) {
+        Answer *a = userdata;
+
+        *a = (Answer) { .done = true, .error = error, .fds = { -EBADF, -EBADF }, .result = *result };
+        (void) snprintf(a->message, sizeof(a->message), "%s", result->message);
+        (void) snprintf(a->address4, sizeof(a->address4), "%s", result->address4);
+        for (size_t i = 0; i < result->n_fds && i < 2; i++)
+                a->fds[i] = TAKE_FD(result->fds[i]);
+}
+
+static void on_event(const NetEventInfo *event, void *userdata) {
+        seen = *event;
+        (void) snprintf(seen_reason, sizeof(seen_reason), "%s", event->reason);
+}
+
+static void await(Answer *a) {
+        for (unsigned i = 0; !a->done && i < 1000; i++)
+                assert_ok(sd_event_run(loop, 20 * USEC_PER_MSEC));
+        assert_true(a->done);
+}
+
+static void start_netd(void) {
+        int pair[2];
+
+        assert_ok(socketpair(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, pair));
+        netd = fork();
+        if (netd == 0) {
+                if (pair[1] == 3 ? fcntl(3, F_SETFD, 0) < 0 : dup2(pair[1], 3) < 0)
+                        _exit(126);
+                (void) fcntl(3, F_SETFL, 0);
+                execl(getenv("CUBE_NETD"), "cube-netd", (char *) NULL);
+                _exit(127);
+        }
+        close(pair[1]);
+        assert_ok(net_client_attach(client, pair[0]));
+}
+
+static void need_netd(void) {
+        static const NetSetup setup = { .net4 = "10.77.0.0/24", .mark = 0x100, .audit_sec = 60, .limits = { .flows_open = 100 } };
+        Answer a = {};
+
+        if (client)
+                return;
+        if (geteuid() != 0)
+                test_skip("needs root");
+        if (unshare(CLONE_NEWNS|CLONE_NEWNET) < 0)
+                test_skip("namespaces are not allowed here");
+        assert_ok(mount("none", "/", NULL, MS_REC|MS_PRIVATE, NULL));
+        assert_ok(mount("bpf", BPF_FS, "bpf", 0, NULL));
+        assert_ok(setenv("CUBE_BPF_DIR", PIN_DIR, 1));
+        assert_ok(sd_event_new(&loop));
+        assert_ok(net_client_new(loop, &client));
+        net_client_on_event(client, on_event, NULL);
+        start_netd();
+        assert_eq(net_client_claim(client, 2, &(NetEntry) {}), -ENOTCONN);
+        assert_ok(net_client_setup(client, &setup, on_done, &a));
+        await(&a);
+        assert_streq(a.message, "");
+        assert_ok(a.error);
+        assert_eq(a.result.mtu, 1500);
+}
+
+static void new_slot(Answer *a) {
+        *a = (Answer) {};
+        assert_ok(net_client_new_slot(client, 0, on_done, a));
+        await(a);
+        assert_ok(a->error);
+        assert_true(a->fds[0] >= 0 && a->fds[1] >= 0);
+}
+
+static void drop_slot(Answer *a) {
+        close(a->fds[0]);
+        close(a->fds[1]);
+}
+
+TEST(a_slot_brings_its_fds_and_address) {
+        Answer one, two;
+
+        need_netd();
+        new_slot(&one);
+        new_slot(&two);
+        assert_streq(one.address4, "10.77.0.2");
+        assert_streq(two.address4, "10.77.0.3");
+        assert_eq(two.result.slot, 3);
+        drop_slot(&one);
+        drop_slot(&two);
+}
+
+TEST(a_claim_is_a_write_to_a_map) {
+        const char *const allow[] = { "8.8.8.8 udp:53", NULL };
+        NetRules rules = { .allow = allow };
+        Answer slot, policy = {}, statistics = {};
+
+        need_netd();
+        new_slot(&slot);
+        assert_ok(net_client_load_policy(client, &rules, on_done, &policy));
+        await(&policy);
+        assert_ok(policy.error);
+        assert_true(policy.result.policy > NET_POLICY_INTERNET && !policy.result.special);
+        assert_ok(net_client_claim(client, slot.result.slot, &(NetEntry) { .policy = policy.result.policy, .owner = 1000 }));
+        assert_eq(net_client_claim(client, 250, &(NetEntry) {}), -ENOENT);
+        assert_ok(net_client_get_statistics(client, slot.result.slot, on_done, &statistics));
+        await(&statistics);
+        assert_ok(statistics.error);
+        assert_eq(statistics.result.stats.flows_open, 0);
+        drop_slot(&slot);
+}
+
+TEST(a_policy_that_is_wrong_says_why) {
+        const char *const allow[] = { "8.8.8.8", "8.8.8.8 tcp:70000", NULL };
+        Answer slot, policy = {};
+
+        need_netd();
+        new_slot(&slot);
+        assert_ok(net_client_set_policy(client, slot.result.slot, &(NetRules) { .allow = allow }, on_done, &policy));
+        await(&policy);
+        assert_eq(policy.error, -EINVAL);
+        assert_true(strstr(policy.message, "8.8.8.8 tcp:70000"));
+        drop_slot(&slot);
+}
+
+TEST(policies_limits_and_quiescing_are_answered) {
+        const char *const allow[] = { "10.0.0.0/8", "example.com", NULL };
+        Answer slot, a = {}, b = {}, c = {};
+
+        need_netd();
+        new_slot(&slot);
+        assert_ok(net_client_set_policy(client, slot.result.slot, &(NetRules) { .allow = allow }, on_done, &a));
+        assert_ok(net_client_set_limits(client, slot.result.slot, &(NetLimits) { .bytes_out = 1000 }, on_done, &b));
+        assert_ok(net_client_quiesce(client, slot.result.slot, on_done, &c));
+        await(&c);
+        assert_true(a.done && b.done);
+        assert_ok(a.error);
+        assert_ok(b.error);
+        assert_ok(c.error);
+        assert_true(a.result.special);
+        assert_eq(a.result.flags, NET_ENTRY_DNS);
+        drop_slot(&slot);
+}
+
+TEST(what_was_denied_is_told) {
+        /* To the world from another address than the guest's. */
+        static const uint8_t frame[12 + 14 + 28] = {
+                [12] = 0x02, 0xcb, 0xff, 0, 0, 1, 0x02, 0xcb, 0xff, 0, 0, 2, 0x08, 0x00,
+                0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 7, 8, 8, 8, 8, 0, 9, 0, 9, 0, 8, 0, 0,
+        };
+        Answer slot;
+
+        need_netd();
+        new_slot(&slot);
+        assert_eq(write(slot.fds[1], frame, sizeof(frame)), sizeof(frame));
+        for (unsigned i = 0; !*seen_reason && i < 100; i++)
+                assert_ok(sd_event_run(loop, 20 * USEC_PER_MSEC));
+        assert_eq(seen.kind, NET_DENIED);
+        assert_streq(seen_reason, "spoofed");
+        assert_eq(seen.slot, slot.result.slot);
+        drop_slot(&slot);
+}
+
+TEST(a_request_that_is_cancelled_is_not_called_back) {
+        Answer a = {}, after = {};
+
+        need_netd();
+        assert_ok(net_client_get_statistics(client, 2, on_done, &a));
+        net_client_cancel(client, &a);
+        assert_ok(net_client_get_statistics(client, 2, on_done, &after));
+        await(&after);
+        assert_true(!a.done);
+}
+
+TEST(requests_end_with_cube_netd) {
+        Answer a = {};
+
+        need_netd();
+        assert_ok(kill(netd, SIGSTOP));
+        assert_ok(net_client_new_slot(client, 0, on_done, &a));
+        assert_ok(kill(netd, SIGKILL));
+        assert_eq(waitpid(netd, NULL, 0), netd);
+        await(&a);
+        assert_eq(a.error, -ECONNRESET);
+        assert_true(strstr(a.message, "being restarted"));
+        assert_eq(net_client_new_slot(client, 0, on_done, &a), -ENOTCONN);
+}
