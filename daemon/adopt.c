@@ -209,6 +209,11 @@ static void on_hello(VmmClient *c, int error, const char *message, const PacketB
         if (!s->kernel_release && h.ready)
                 sandbox_agent_ready(s, h.ready, h.ready_size);
         settle(s, c, &h);
+        int r = sandbox_let_turns_go(s);
+        if (r < 0) {
+                log_warning_errno(r, "Sandbox %s: what waits for it can't be begun, ending it: %m", s->id);
+                sandbox_end(s, VMM_EXIT_LOST);
+        }
 }
 
 static int connect_vmm(Sandbox *s) {
@@ -315,6 +320,8 @@ static void adopt_running(Sandbox *s) {
                 s->priv->thaw_owed = true;
                 (void) sandbox_save(s);
         }
+        /* A time-out may be over already, and clients do not know that we were away. */
+        sandbox_hold_turns(s);
         int r = connect_vmm(s);
         if (r >= 0)
                 r = sandbox_arm_deadline(s);

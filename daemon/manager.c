@@ -413,8 +413,12 @@ static void on_snapshot_removed(Snapshot *n, void *userdata) {
 static bool is_owned(const Snapshot *n, void *userdata) {
         Manager *m = userdata;
 
-        if (n->kind == SNAPSHOT_CHECKPOINT)
-                return n->sandbox_id && manager_find_sandbox(m, n->sandbox_id);
+        /* A paused sandbox that could not be read is left where it is, for a cubed that can. */
+        if (n->kind == SNAPSHOT_CHECKPOINT || n->kind == SNAPSHOT_PAUSE) {
+                bool loaded = n->sandbox_id && manager_find_sandbox(m, n->sandbox_id);
+                bool unread = n->sandbox_id && !loaded && sandbox_is_kept(m, n->sandbox_id);
+                return unread || (loaded && n->kind == SNAPSHOT_CHECKPOINT);
+        }
         for (size_t i = 0; i < m->templates->n_templates; i++)
                 if (streq(m->templates->templates[i]->id, n->template_id))
                         return true;
@@ -437,6 +441,7 @@ static int load_snapshots(Manager *m) {
         m->snapshots->changed = on_snapshot_changed;
         m->snapshots->removed = on_snapshot_removed;
         m->snapshots->owned = is_owned;
+        m->snapshots->starting = true;
         m->snapshots->userdata = m;
         return 0;
 }

@@ -133,8 +133,16 @@ static void give_up(Capture *c, const char *why) {
         sandbox_end(c->sandbox, VMM_EXIT_VMM_ERROR);
 }
 
+static void finish_captured(Capture *c);
+
+/* The VMM has gone on with what was saved, and only its answer was late or lost. */
+static bool goes_on_with_it(const Capture *c, const uint8_t id[static SNAPSHOT_ID_BYTES]) {
+        return c->published && !c->cancelled && !c->no_memory && memcmp(id, c->snapshot->uuid, SNAPSHOT_ID_BYTES) == 0;
+}
+
 static void on_state_after_undo(VmmClient *v, int error, const char *message, const PacketBody *body, void *userdata) {
         TlvReader reader = TLV_READER_INIT(body->data, body->size);
+        uint8_t id[SNAPSHOT_ID_BYTES] = {};
         uint32_t state = _VMM_STATE_MAX;
         Capture *c = userdata;
         Tlv t;
@@ -144,8 +152,12 @@ static void on_state_after_undo(VmmClient *v, int error, const char *message, co
         while (tlv_next(&reader, &t) > 0)
                 if (t.tag == VMM_TAG_STATE)
                         (void) tlv_get_u32(&t, &state);
+                else if (t.tag == VMM_TAG_ID)
+                        (void) tlv_get_struct(&t, id, sizeof(id));
         if (error < 0)
                 give_up(c, message);
+        else if ((state == VMM_STATE_RUNNING || state == VMM_STATE_STOPPING) && goes_on_with_it(c, id))
+                finish_captured(c);
         else if (state == VMM_STATE_RUNNING || state == VMM_STATE_STOPPING)
                 finish_failed(c);
         else

@@ -81,7 +81,8 @@ static void write_finish(KeepWrite *w, int error) {
         if (w->again) {
                 w->again = false;
                 w->now = w->next;
-                int r = w->sandbox ? write_start(w) : -ECANCELED;
+                /* Of one that was forgotten meanwhile even the snapshot may be gone. */
+                int r = w->sandbox && w->sandbox->priv->kept ? write_start(w) : -ECANCELED;
                 if (r < 0)
                         write_finish(w, r);
                 return;
@@ -170,7 +171,8 @@ int sandbox_keep(Sandbox *s, SandboxState state, const Snapshot *on, KeepDone do
 
 void sandbox_keep_again(Sandbox *s) {
         s->priv->keep_stale = s->state != SANDBOX_PAUSED && s->state != SANDBOX_FAILED;
-        if (!s->priv->kept || s->priv->keep_stale)
+        /* With its snapshot not found there is nothing better to write than what is there. */
+        if (!s->priv->kept || s->priv->keep_stale || s->priv->layers_unknown)
                 return;
         int r = sandbox_keep(s, s->state, s->disk_top, NULL, NULL);
         if (r < 0)

@@ -81,19 +81,19 @@ static void fail(Pausing *g, const sd_bus_error *error) {
 }
 
 static void on_cancelled(Sandbox *s, const sd_bus_error *error, Snapshot *n, void *userdata) {
-        fail(userdata, error);
+        Pausing *g = userdata;
+
+        g->capture = NULL;
+        fail(g, error);
 }
 
 /* With the VMM paused. When that is gone, the sandbox's end comes. */
 static void cancel(Pausing *g, const sd_bus_error *error) {
-        Capture *c = g->capture;
-
         if (vmm_gone(g->sandbox))
                 return;
         sandbox_forget_kept(g->sandbox, NULL);
-        g->capture = NULL;
         snapshot_release(TAKE_PTR(g->snapshot));
-        capture_cancel(c, error, on_cancelled, g);
+        capture_cancel(g->capture, error, on_cancelled, g);
 }
 
 static void cancel_errno(Pausing *g, int r, const char *what) {

@@ -80,6 +80,7 @@ struct SandboxPrivate {
 
         Turn *turns;               /* the first one runs */
         sd_event_source *turn_source;
+        bool turns_held;           /* adopted, and its VMM has not said yet how it is */
 
         VmmProcess process;
         uint64_t vmm_start_time;   /* of /proc/PID/stat, in ticks: tells the pid from its successor's */

@@ -548,7 +548,6 @@ static void on_turn_to_put_back(Sandbox *s, Turn *t) {
 }
 
 int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety) {
-        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         Rollback *b = rollback_new(s, target);
 
         if (!b)
@@ -558,7 +557,7 @@ int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety) {
         b->replaced = true;
         b->turn.start = on_turn_to_put_back;
         vmm_client_hold(s->priv->vmm);
-        int r = sandbox_take_turn(s, &b->turn, &e);
+        int r = sandbox_take_first_turn(s, &b->turn);
         if (r < 0)
                 rollback_free(b);
         return r;

@@ -6,7 +6,7 @@ static int on_turn(sd_event_source *source, void *userdata) {
         Sandbox *s = userdata;
         Turn *t = s->priv->turns;
 
-        if (t && !t->started) {
+        if (t && !t->started && !s->priv->turns_held) {
                 t->started = true;
                 t->start(s, t);
         }
@@ -37,6 +37,28 @@ int sandbox_take_turn(Sandbox *s, Turn *t, sd_bus_error *error) {
         t->next = NULL;
         *end = t;
         return 0;
+}
+
+int sandbox_take_first_turn(Sandbox *s, Turn *t) {
+        struct SandboxPrivate *p = s->priv;
+
+        assert(!p->turns || !p->turns->started);
+        int r = schedule(s);
+        if (r < 0)
+                return r;
+        t->started = false;
+        t->next = p->turns;
+        p->turns = t;
+        return 0;
+}
+
+void sandbox_hold_turns(Sandbox *s) {
+        s->priv->turns_held = true;
+}
+
+int sandbox_let_turns_go(Sandbox *s) {
+        s->priv->turns_held = false;
+        return s->priv->turns ? schedule(s) : 0;
 }
 
 void sandbox_end_turn(Sandbox *s, Turn *t) {

@@ -23,5 +23,10 @@ typedef struct Turn {
 
 /* BUS_ERROR_BUSY when too many wait already. */
 int sandbox_take_turn(Sandbox *s, Turn *t, sd_bus_error *error);
+/* Before all others. None may have started. */
+int sandbox_take_first_turn(Sandbox *s, Turn *t);
 void sandbox_end_turn(Sandbox *s, Turn *t);
+/* Until they are let go none starts. */
+void sandbox_hold_turns(Sandbox *s);
+int sandbox_let_turns_go(Sandbox *s);
 void sandbox_drop_turns(Sandbox *s, const sd_bus_error *error);

@@ -357,6 +357,8 @@ static void clean_root(SnapshotStore *store) {
 static bool is_left_over(SnapshotStore *store, const Snapshot *s) {
         if (s->n_users > 0)
                 return false;
+        if (s->kind == SNAPSHOT_PAUSE && store->owned && store->owned(s, store->userdata))
+                return false;
         if (snapshot_goes_by_itself(s))
                 return true;
         return (s->kind == SNAPSHOT_CHECKPOINT || s->kind == SNAPSHOT_TEMPLATE) && store->owned &&
@@ -374,6 +376,7 @@ static bool drop_left_over(SnapshotStore *store) {
 }
 
 void snapshot_store_clean(SnapshotStore *store) {
+        store->starting = false;
         clean_root(store);
         /* One that is being changed already has a file there that is not known yet. */
         for (size_t i = 0; i < store->n_snapshots; i++)

@@ -204,6 +204,6 @@ void snapshot_use(Snapshot *s) {
 void snapshot_release(Snapshot *s) {
         assert(s->n_users > 0);
         s->n_users--;
-        if (s->n_users == 0 && snapshot_goes_by_itself(s) && !s->store->stopping)
+        if (s->n_users == 0 && snapshot_goes_by_itself(s) && !s->store->starting && !s->store->stopping)
                 snapshot_drop(s);
 }

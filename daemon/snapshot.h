@@ -92,12 +92,14 @@ struct SnapshotStore {
         size_t n_warnings;
         char **lost;             /* ids of those that a crash of the host may have damaged */
         size_t n_lost;
+        bool starting;           /* who uses what is being found out: nothing goes before snapshot_store_clean() */
         bool stopping;           /* cubed ends, what it runs does not: nothing goes with its last use any more */
         /* Told when one is published, changed (kind, parent, sizes), or gone from the list; may be NULL. */
         void (*added)(Snapshot *s, void *userdata);
         void (*changed)(Snapshot *s, void *userdata);
         void (*removed)(Snapshot *s, void *userdata);
-        /* Is the sandbox of a checkpoint, or the template of a SNAPSHOT_TEMPLATE, still there? NULL: yes. */
+        /* Is the sandbox of a checkpoint, or the template of a SNAPSHOT_TEMPLATE, still there? NULL: yes. For one of a pause:
+         * is its sandbox there, but could not be loaded? NULL: no. */
         bool (*owned)(const Snapshot *s, void *userdata);
         void *userdata;
 };

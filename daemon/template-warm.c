@@ -459,6 +459,7 @@ int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, c
                 .template = t,
                 .owner_uid = t->owner_uid,
                 .timeout_usec = UINT64_MAX,
+                .idle_timeout_usec = UINT64_MAX,
                 .builder = true,
         };
         TemplateWarm *w = new0(TemplateWarm, 1);

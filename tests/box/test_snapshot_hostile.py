@@ -9,6 +9,7 @@ import pytest
 
 from cubetest import created_from, ctl_ok, prop, remove_snapshot, sandbox, snapshot
 from test_hostile_vmm import gone, hostile, libexec  # noqa: F401
+from test_pause import KEPT, pause
 from test_snapshot_failures import SNAPSHOTS, nothing_of_it, refused
 
 
@@ -48,6 +49,31 @@ def test_one_that_does_not_run_again_is_ended(hostile, mode):  # noqa: F811
         snapshot(sandbox_id)
     gone(sandbox_id)
     assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "vmm-error"
+    nothing_of_it(before)
+
+
+def test_a_vmm_that_went_on_with_it_but_answered_otherwise_is_believed_what_it_does(hostile):  # noqa: F811
+    """As when its answer comes too late: its memory and its disk stand on the snapshot already."""
+    sandbox_id = hostile("late-resume")
+    before = set(os.listdir(SNAPSHOTS))
+    first, second = snapshot(sandbox_id), snapshot(sandbox_id)
+    assert prop(sandbox_id, "State") == "running"
+    assert set(os.listdir(SNAPSHOTS)) == before | {first, second}
+    ctl_ok("kill", sandbox_id)
+    remove_snapshot(second)
+    remove_snapshot(first)
+    nothing_of_it(before)
+
+
+def test_nothing_is_left_of_a_pause_whose_vmm_dies_when_it_is_undone(hostile):  # noqa: F811
+    sandbox_id = hostile("resume-dies")
+    before = set(os.listdir(SNAPSHOTS))
+    with open(f"{KEPT}/{sandbox_id}", "wb"):
+        pass  # no place for its description
+    with pytest.raises(dbus.DBusException):
+        pause(sandbox_id)
+    gone(sandbox_id)
+    os.unlink(f"{KEPT}/{sandbox_id}")
     nothing_of_it(before)
 
 

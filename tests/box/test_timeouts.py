@@ -3,6 +3,7 @@
 
 import os
 import subprocess
+import time
 
 import dbus
 import pytest
@@ -104,6 +105,17 @@ def test_an_idle_time_out_outlives_cubed(clean):
     with created("--timeout", "1h", "--idle-timeout", "2s", "--on-timeout", "pause") as sandbox_id:
         run("systemctl", "restart", "cubed.service", check=True)
         wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
+
+
+def test_one_that_was_over_while_cubed_was_away_is_paused_at_once(clean):
+    with created("--timeout", "1h", "--on-timeout", "pause") as sandbox_id:
+        sandbox(sandbox_id).SetTimeout(dbus.UInt64(3_000_000))
+        over = prop(sandbox_id, "Deadline") / 1e6
+        run("systemctl", "stop", "cubed.service", check=True)
+        wait_for("its time to be over", lambda: time.time() > over)
+        run("systemctl", "start", "cubed.service", check=True)
+        wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
+        assert not journal(sandbox_id, "CUBE_EVENT=pause-failed")
 
 
 def test_a_pause_that_fails_at_the_end_harms_nothing(clean):

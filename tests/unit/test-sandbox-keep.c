@@ -228,6 +228,64 @@ TEST(one_whose_snapshot_is_lost_is_failed) {
         fixture_done(&c.f);
 }
 
+TEST(what_is_forgotten_is_not_written_any_more) {
+        Case c;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        sandbox_forget_kept(s, NULL);
+        snapshot_release(n);
+        assert_eq(kept(&c, 2), -ECANCELED);
+        assert_true(!there(&c, "sandboxes/" MADE_SANDBOX));
+        sandbox_done(s);
+        fixture_done(&c.f);
+}
+
+TEST(a_change_to_one_whose_snapshot_is_not_found_does_not_make_it_forget_which) {
+        Case c;
+        Sandbox *s, *t;
+        char id[21];
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        strcpy(id, n->id);
+        s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(kept(&c, 1));
+        snapshot_release(n);
+        assert_ok(sandbox_find_kept(&c.manager, s->id, &t));
+        sandbox_keep_again(t);
+        settle(&c);
+        _cleanup_free_ char *text = NULL;
+        assert_ok(read_file(c.f.dir.fd, "sandboxes/" MADE_SANDBOX "/sandbox.json", 65536, &text, NULL));
+        assert_true(strstr(text, id));
+        sandbox_done(t);
+        sandbox_done(s);
+        fixture_done(&c.f);
+}
+
+TEST(while_cubed_starts_the_snapshot_does_not_go_with_one_that_can_not_be_read) {
+        Case c;
+        Sandbox *s, *t;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(kept(&c, 1));
+        c.f.store->starting = true;
+        snapshot_release(n);
+        assert_ok(sandbox_find_kept(&c.manager, s->id, &t));
+        assert_true(n->n_users == 2);
+        sandbox_done(t);
+        sandbox_done(s);
+        assert_eq(c.f.store->n_snapshots, 1);
+        fixture_done(&c.f);
+}
+
 static void replace(const Case *c, const char *text) {
         _cleanup_close_ int fd = openat(c->f.dir.fd, "sandboxes/" MADE_SANDBOX "/sandbox.json", O_WRONLY|O_TRUNC|O_CLOEXEC);
 

@@ -51,6 +51,27 @@ static void turn(void) {
                 ;
 }
 
+TEST(while_they_are_held_none_starts_and_one_can_go_before_all) {
+        Work a = make_work(), b = make_work(), first = make_work();
+        Sandbox *s = setup();
+
+        sandbox_hold_turns(s);
+        assert_ok(sandbox_take_turn(s, &a.turn, NULL));
+        assert_ok(sandbox_take_turn(s, &b.turn, NULL));
+        turn();
+        assert_ok(sandbox_take_first_turn(s, &first.turn));
+        turn();
+        assert_true(a.n_started == 0 && b.n_started == 0 && first.n_started == 0);
+        assert_ok(sandbox_let_turns_go(s));
+        turn();
+        assert_true(first.n_started == 1 && a.n_started == 0);
+        a.ends_at_once = b.ends_at_once = true;
+        sandbox_end_turn(s, &first.turn);
+        turn();
+        assert_true(a.order == 2 && b.order == 3);
+        sandbox_free(s);
+}
+
 TEST(they_start_one_after_the_other) {
         Work a = make_work(), b = make_work(), c = make_work();
         Sandbox *s = setup();

@@ -592,6 +592,25 @@ TEST(what_nobody_has_taken_up_again_is_cleaned) {
         assert_true(fixture_goes(&f, fork, "") && fixture_goes(&f, number, "") && fixture_goes(&f, below, "state"));
 }
 
+static bool all_are_owned(const Snapshot *s, void *userdata) {
+        return true;
+}
+
+TEST(that_of_a_paused_sandbox_that_could_not_be_loaded_stays) {
+        _cleanup_fixture_ Fixture f = fixture_make();
+        char pause[21];
+
+        fixture_load(&f);
+        strcpy(pause, fixture_publish(&f, SNAPSHOT_PAUSE, NULL, 0, 1)->id);
+        fixture_load(&f);
+        f.store->owned = all_are_owned;
+        snapshot_store_clean(f.store);
+        assert_true(snapshot_store_find(f.store, pause));
+        f.store->owned = nothing_is_owned;
+        snapshot_store_clean(f.store);
+        assert_true(fixture_goes(&f, pause, ""));
+}
+
 TEST(a_removal_takes_the_files_with_it) {
         _cleanup_fixture_ Fixture f = fixture_make();
         char id[21];
