@@ -88,7 +88,8 @@ def test_memory_grows_and_shrinks_while_the_guest_runs(template):
     with created("--template", template, "--memory", "256M") as sandbox_id:
         small, wall = guest_mib(sandbox_id), scope_number(sandbox_id, "MemoryMax")
         assert set_memory(sandbox_id, 640).returncode == 0
-        assert guest_mib(sandbox_id) - small == 384
+        # plugged it is; the kernel of the guest brings it online a moment later
+        wait_for("the new memory to be online", lambda: guest_mib(sandbox_id) - small == 384)
         assert 384 << 20 <= scope_number(sandbox_id, "MemoryMax") - wall < 400 << 20
 
         # More than it was created with, all of it touched, and given back by itself once it is free.
@@ -103,6 +104,6 @@ def test_memory_grows_and_shrinks_while_the_guest_runs(template):
         assert ctl("show", "-p", "Memory", "--value", sandbox_id).stdout.strip() == b"%d" % (224 << 20)
 
         assert set_memory(sandbox_id, 256).returncode == 0
-        assert guest_mib(sandbox_id) == small
+        wait_for("what was lent to be back", lambda: guest_mib(sandbox_id) == small)
         too_much = set_memory(sandbox_id, 5120)
         assert too_much.returncode != 0 and b"can grow to" in too_much.stderr
