@@ -2,6 +2,7 @@
 """Time limits: set to never, and what happens at their end."""
 
 import os
+import signal
 import subprocess
 import time
 
@@ -110,10 +111,14 @@ def test_an_idle_time_out_outlives_cubed(clean):
 def test_one_that_was_over_while_cubed_was_away_is_paused_at_once(clean):
     with created("--timeout", "1h", "--on-timeout", "pause") as sandbox_id:
         sandbox(sandbox_id).SetTimeout(dbus.UInt64(3_000_000))
-        over = prop(sandbox_id, "Deadline") / 1e6
+        over, vmm = prop(sandbox_id, "Deadline") / 1e6, int(prop(sandbox_id, "VMMPID"))
         run("systemctl", "stop", "cubed.service", check=True)
         wait_for("its time to be over", lambda: time.time() > over)
+        os.kill(vmm, signal.SIGSTOP)  # it does not tell cubed how it is before that has seen that its time is over
         run("systemctl", "start", "cubed.service", check=True)
+        said = ("journalctl", "-u", "cubed.service", "--no-pager", "-g", f"{sandbox_id}: its lifetime is over")
+        wait_for("cubed to see that", lambda: run(*said).returncode == 0)
+        os.kill(vmm, signal.SIGCONT)
         wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
         assert not journal(sandbox_id, "CUBE_EVENT=pause-failed")
 
