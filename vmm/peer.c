@@ -10,6 +10,7 @@
 
 /* A packet must fit into the socket's buffer; the kernel doubles this and takes its own part. */
 #define SEND_BUFFER_BYTES VMM_MESSAGE_MAX
+#define RETRY_USEC (20 * USEC_PER_MSEC)
 
 static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "headers are sent as they lie in memory");
 
@@ -30,13 +31,16 @@ struct Peer {
         LoopSource *source;
         struct ParcelQueue queue;
         size_t queued_bytes;  /* with what the parcels themselves take */
+        size_t queued_fds;
+        LoopSource *retry;
+        bool too_many;     /* descriptors of ours that it has not read: nothing tells when it has, so we try again */
         bool pressure;
         bool broken;       /* to be reported as gone when the loop comes round; see cut_off() */
         uint8_t buffer[VMM_MESSAGE_MAX];
 };
 
 static bool queue_is_high(const Peer *p) {
-        return p->queued_bytes >= PEER_QUEUE_HIGH;
+        return p->queued_bytes >= PEER_QUEUE_HIGH || p->queued_fds >= PEER_QUEUED_FDS_HIGH;
 }
 
 /* The hang-up that this makes brings the loop to on_peer(), which reports it. */
@@ -50,7 +54,7 @@ static void update_events(Peer *p) {
 
         if (!queue_is_high(p))
                 events |= EPOLLIN;
-        if (!STAILQ_EMPTY(&p->queue))
+        if (!STAILQ_EMPTY(&p->queue) && !p->too_many)
                 events |= EPOLLOUT;
         if (loop_set_events(p->source, events) < 0)
                 cut_off(p);
@@ -64,6 +68,9 @@ static void update_events(Peer *p) {
 /* 0 sent, -EAGAIN, or the peer is broken. */
 static int send_now(Peer *p, const struct iovec *iov, size_t n_iov, const int *fds, size_t n_fds) {
         int r = send_packet(p->fd, iov, n_iov, fds, n_fds);
+        p->too_many = r == -ETOOMANYREFS;
+        if (p->too_many && loop_timer_set(p->retry, RETRY_USEC) >= 0)
+                return -EAGAIN;
         if (r == -ENOBUFS)
                 r = -EAGAIN;
         if (r < 0 && r != -EAGAIN)
@@ -76,6 +83,7 @@ static void drop_first(Peer *p) {
 
         STAILQ_REMOVE_HEAD(&p->queue, entry);
         p->queued_bytes -= sizeof(Parcel) + parcel->size;
+        p->queued_fds -= parcel->n_fds;
         close_many(parcel->fds, parcel->n_fds);
         free(parcel);
 }
@@ -90,6 +98,15 @@ static void drain(Peer *p) {
                         break;
                 drop_first(p);
         }
+}
+
+static int on_retry(LoopSource *s, int fd, uint32_t events, void *userdata) {
+        Peer *p = userdata;
+
+        p->too_many = false;
+        drain(p);
+        update_events(p);
+        return 0;
 }
 
 static int parcel_add_fds(Parcel *parcel, const int *fds, size_t n_fds) {
@@ -128,6 +145,7 @@ static void enqueue(Peer *p, const VmmMessage *head, const TlvWriter *records, c
 
         STAILQ_INSERT_TAIL(&p->queue, parcel, entry);
         p->queued_bytes += sizeof(Parcel) + size;
+        p->queued_fds += n_fds;
 }
 
 void peer_send(Peer *p, VmmMessage head, const TlvWriter *records, const int *fds, size_t n_fds) {
@@ -229,9 +247,14 @@ int peer_new(Loop *loop, int fd, const PeerEvents *events, Peer **ret) {
         p->events = *events;
         STAILQ_INIT(&p->queue);
 
-        int r = loop_add_fd(loop, owned, EPOLLIN, on_peer, p, &p->source);
+        int r = loop_add_timer(loop, on_retry, p, &p->retry);
         if (r < 0)
                 return r;
+        r = loop_add_fd(loop, owned, EPOLLIN, on_peer, p, &p->source);
+        if (r < 0) {
+                loop_remove(p->retry);
+                return r;
+        }
 
         p->fd = TAKE_FD(owned);
         *ret = TAKE_PTR(p);
@@ -245,6 +268,7 @@ Peer *peer_free(Peer *p) {
         while (!STAILQ_EMPTY(&p->queue))
                 drop_first(p);
         loop_remove(p->source);
+        loop_remove(p->retry);
         safe_close(p->fd);
         free(p);
         return NULL;

@@ -14,6 +14,8 @@
 
 #define PEER_QUEUE_HIGH KIB(256)
 #define PEER_QUEUE_MAX MIB(2)
+/* A process may have 1,024, and each is one of ours while it waits. */
+#define PEER_QUEUED_FDS_HIGH 64U
 #define PEER_FDS_MAX 3U
 
 typedef struct Peer Peer;
