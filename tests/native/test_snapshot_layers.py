@@ -398,7 +398,7 @@ def test_layers_for_a_machine_that_can_not_take_them(line, vmm, second, tmp_path
 def no_new_mappings(vmm):
     """Memory that is there can be used; none can be mapped."""
     def limit(value):
-        subprocess.run(['prlimit', f'--pid={vmm.process.pid}', f'--data={value}:'], check=True, user=v.UID, group=v.UID,
+        subprocess.run(['prlimit', f'--pid={vmm.process.pid}', f'--data={value}:'], check=True, user=vmm.uid, group=vmm.uid,
                        extra_groups=[])
 
     limit(4096)

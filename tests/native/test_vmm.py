@@ -14,7 +14,7 @@ import time
 import pytest
 
 from vmm import (AGENT_CLAIM, AGENT_PING, AGENT_STREAM_PROCESS, FDS_MAX, FLAG_REPLY, HEADER, MAGIC, MESSAGE_MAX,
-                 UID, VERSION, Op, Peer, Reason, Refused, Role, State, Tag, Vmm, find_program, frame, tlv, u32, u64)
+                 VERSION, Op, Peer, Reason, Refused, Role, State, Tag, Vmm, find_program, frame, tlv, u32, u64)
 
 HELLO = 'hello from the guest\n'
 
@@ -447,10 +447,10 @@ def status_fields(pid):
         return dict(line.rstrip('\n').split(':\t', 1) for line in f if ':\t' in line)
 
 
-def check_privileges(pid):
+def check_privileges(pid, uid):
     fields = status_fields(pid)
-    assert fields['Uid'].split() == [str(UID)] * 4
-    assert fields['Gid'].split() == [str(UID)] * 4
+    assert fields['Uid'].split() == [str(uid)] * 4
+    assert fields['Gid'].split() == [str(uid)] * 4
     assert fields['Groups'].split() == []
     for name in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb'):
         assert int(fields[name], 16) == 0, name
@@ -476,7 +476,7 @@ def check_jail(pid):
 def test_jail(jailed, vmm, peer, kernel):
     pid = vmm.process.pid
     peer.request(Op.HELLO)
-    check_privileges(pid)
+    check_privileges(pid, vmm.uid)
     check_jail(pid)
     # Standard streams, the listener and the peer; loop, mailbox, signals.
     assert sorted(map(int, os.listdir(f'/proc/{pid}/fd'))) == list(range(8))
@@ -487,7 +487,7 @@ def test_jail(jailed, vmm, peer, kernel):
     filters = {}
     for task in tasks:
         with open(f'/proc/{task}/comm') as f:
-            filters[f.read().strip()] = int(check_privileges(task)['Seccomp_filters'])
+            filters[f.read().strip()] = int(check_privileges(task, vmm.uid)['Seccomp_filters'])
     assert filters['cube-vmm'] == 2
     assert filters['vcpu0'] == filters['vcpu1'] == 2
     # Nothing writable is executable, and nothing is both shared and executable.
@@ -523,7 +523,7 @@ def test_version():
 
 
 def test_without_a_control_socket():
-    p = subprocess.run([find_program(), f'--uid={UID}', f'--gid={UID}'], capture_output=True, text=True)
+    p = subprocess.run([find_program(), '--uid=65534', '--gid=65534'], capture_output=True, text=True)
     assert p.returncode == 1
     assert 'descriptor 3' in p.stderr
 

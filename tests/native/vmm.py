@@ -8,6 +8,7 @@
 Needs root and /dev/kvm, no cubed and no systemd."""
 
 import enum
+import itertools
 import mmap
 import os
 import pathlib
@@ -18,7 +19,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-UID = 65534
+# Each has one of its own, as cubed's have: descriptors that nobody has read count for the uid that sent them.
+UIDS = itertools.count(0x70000000 + os.getpid() * 4096)
 
 MAGIC = 0x45425543
 VERSION = 1
@@ -328,7 +330,8 @@ class Vmm:
         listener.listen(8)
         os.set_inheritable(listener.fileno(), True)
 
-        argv = [find_program(), f'--uid={UID}', f'--gid={UID}']
+        self.uid = next(UIDS)
+        argv = [find_program(), f'--uid={self.uid}', f'--gid={self.uid}']
         if namespaces:
             argv = ['unshare', '--pid', '--mount', '--ipc', '--uts', '--net', '--fork', '--kill-child', '--',
                     *argv]
