@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cubed is restarted, killed and the host rebooted while sandboxes are paused, or about to be."""
+"""cubed is restarted and killed while sandboxes are paused, or about to be."""
 
 import concurrent.futures
 import glob
 import os
-import shutil
 import signal
 
 import pytest
 
-from cubetest import bus, ctl_ok, leftovers, nothing_left_since, options, prop, run, sandbox, sandbox_ids, wait_for
+from cubetest import bus, ctl_ok, leftovers, nothing_left_since, options, prop, sandbox, sandbox_ids, wait_for
 from snapshots import counting, goes_on, put, sector
 from test_pause import KEPT, pause, resume
 from test_restart import crash, restart
 from test_snapshot_failures import SNAPSHOTS, stored_pid
-
-
-def reboot():
-    """What a reboot leaves of cubed: /var. Its snapshots are of another boot then, but durable."""
-    run("systemctl", "stop", "cubed.service", check=True)
-    shutil.rmtree("/run/cubed/sandbox", ignore_errors=True)
-    run("systemctl", "start", "cubed.service", check=True)
 
 
 @pytest.fixture
@@ -30,13 +22,15 @@ def clean_again(template):
     nothing_left_since(before, but=["fds"])
 
 
-@pytest.mark.parametrize("again", [restart, crash, reboot])
+@pytest.mark.parametrize("again", [restart, crash])
 @pytest.mark.parametrize("memory", [True, False])
 def test_a_paused_one_is_there_again(clean_again, again, memory):
     with counting("--label", "a=b", "--on-timeout", "pause", "--idle-timeout", "2h") as sandbox_id:
         put(sandbox_id, 30, "kept")
         created_at = prop(sandbox_id, "CreatedTimestamp")
         pause(sandbox_id, memory=memory)
+        # so that what the next cubed finds is what is there behind a reboot of the host as well
+        assert sandbox_id not in os.listdir("/run/cubed/sandbox")
         again()
         assert prop(sandbox_id, "State") == "paused"
         assert prop(sandbox_id, "Labels") == {"a": "b"}
@@ -58,7 +52,7 @@ def test_a_paused_one_that_is_killed_does_not_come_back(clean_again):
     pause(sandbox_id)
     crash()
     ctl_ok("kill", sandbox_id)
-    reboot()
+    restart()
     assert sandbox_id not in sandbox_ids()
 
 
