@@ -310,6 +310,9 @@ int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_
         }
         if (s->state == SANDBOX_RESUMING)
                 return sd_bus_error_setf(error, BUS_ERROR_BUSY, "Sandbox %s is being resumed; pause it after that", s->id);
+        if (g && g->turn.started && memory && !g->memory)
+                return sd_bus_error_setf(error, BUS_ERROR_BUSY,
+                                         "Sandbox %s is being paused without its memory, which can't be kept any more", s->id);
         int r = s->state == SANDBOX_PAUSING ? 0 : sandbox_check_running(s, error);
         if (r >= 0 && s->state == SANDBOX_RUNNING && !g)
                 r = take_turn(s, memory, error);

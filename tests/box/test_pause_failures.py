@@ -20,13 +20,13 @@ from test_snapshot_failures import SNAPSHOTS
 
 
 @contextlib.contextmanager
-def asked(method, helper, sandbox_id, state):
+def asked(method, helper, sandbox_id, state, **values):
     """The future answer of a call that has come to that state, in which the helper stands still."""
     pid = helper_pid(helper)
     os.kill(pid, signal.SIGSTOP)
     try:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            job = pool.submit(lambda: getattr(sandbox(sandbox_id, bus()), method)(options({}), timeout=60))
+            job = pool.submit(lambda: getattr(sandbox(sandbox_id, bus()), method)(options(values), timeout=60))
             wait_for(f"it to be {state}", lambda: prop(sandbox_id, "State") == state)
             yield job
     finally:
@@ -49,6 +49,20 @@ def test_the_store_dies_in_it(template):
         pause(sandbox_id)
         resume(sandbox_id)
         goes_on(sandbox_id)
+        assert sector(sandbox_id, 30) == "kept"
+
+
+def test_who_comes_too_late_for_its_memory_is_told(clean):
+    with counting() as sandbox_id:
+        put(sandbox_id, 30, "kept")
+        with asked("Pause", "cube-stored", sandbox_id, "pausing", memory=False) as job:
+            with pytest.raises(dbus.DBusException) as e:
+                pause(sandbox_id, memory=True)
+            assert e.value.get_dbus_name() == ERROR + "Busy" and "without its memory" in str(e.value)
+            os.kill(helper_pid("cube-stored"), signal.SIGCONT)
+            job.result()
+        assert prop(sandbox_id, "State") == "paused"
+        resume(sandbox_id)
         assert sector(sandbox_id, 30) == "kept"
 
 
