@@ -34,6 +34,7 @@
 #define END_GRACE_USEC (5 * USEC_PER_SEC)
 #define ENTROPY_BYTES 64U
 #define DEVICE_ERRORS_MAX 16U
+#define CLAIM_TEXT_MAX 512U
 #define JOURNAL_STDOUT "/run/systemd/journal/stdout"
 
 static const char *const step_text[_STEP_MAX_SANDBOX] = {
@@ -185,6 +186,18 @@ static void fit_memory(Sandbox *s) {
                 sandbox_fail(s, &e);
 }
 
+void sandbox_tell_claimed(const Sandbox *s, const uint8_t *body, size_t size) {
+        TlvReader reader = TLV_READER_INIT(body, size);
+        Tlv t;
+
+        while (tlv_next(&reader, &t) > 0)
+                if (t.tag == AGENT_TAG_MESSAGE) {
+                        _cleanup_free_ char *text = escape_text(t.data, t.len, CLAIM_TEXT_MAX);
+                        log_warning("Sandbox %s: its guest took the claim, but: %s", s->id, strempty(text));
+                        return;
+                }
+}
+
 static void on_claimed(VmmClient *c, int error, const char *message, const uint8_t *body, size_t size, bool more,
                        void *userdata) {
         Sandbox *s = userdata;
@@ -197,6 +210,7 @@ static void on_claimed(VmmClient *c, int error, const char *message, const uint8
                 sandbox_failf(s, BUS_ERROR_GUEST_FAILED, "The guest of sandbox %s did not take the claim: %s", s->id, message);
                 return;
         }
+        sandbox_tell_claimed(s, body, size);
         fit_memory(s);
 }
 
@@ -264,24 +278,13 @@ static void on_built(VmmClient *c, int error, const char *message, const PacketB
         sandbox_claim(s);
 }
 
-static bool hello_is_new(const PacketBody *body) {
-        TlvReader reader = TLV_READER_INIT(body->data, body->size);
-        uint32_t state = _VMM_STATE_MAX;
-        Tlv t;
-
-        while (tlv_next(&reader, &t) > 0)
-                if (t.tag == VMM_TAG_STATE)
-                        (void) tlv_get_u32(&t, &state);
-        return state == VMM_STATE_NEW;
-}
-
 static void on_hello(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         Sandbox *s = userdata;
 
         if (error == -ECONNRESET || !sandbox_creating(s))
                 return;
-        if (error < 0 || !hello_is_new(body)) {
+        if (error < 0 || vmm_client_state(body) != VMM_STATE_NEW) {
                 sandbox_failf(s, BUS_ERROR_INTERNAL, "The VMM of sandbox %s does not speak our protocol: %s", s->id,
                               error < 0 ? message : "it is in the wrong state");
                 return;

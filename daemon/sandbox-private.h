@@ -185,6 +185,8 @@ int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety);
 int sandbox_put_claim(const Sandbox *s, TlvWriter *w);
 /* Begins to make its VMM. On an error nothing is left of that. */
 int sandbox_start(Sandbox *s, sd_bus_error *error);
+/* To the journal: what went wrong in the guest (its hooks) although it took the claim. body: of the answer. */
+void sandbox_tell_claimed(const Sandbox *s, const uint8_t *body, size_t size);
 /* What the frame with which the agent introduced itself says. */
 void sandbox_agent_ready(Sandbox *s, const uint8_t *body, size_t size);
 int sandbox_watch_process(Sandbox *s);

@@ -280,24 +280,13 @@ static void on_paused(VmmClient *v, int error, const char *message, const Packet
                 load_safety(b);
 }
 
-static uint32_t parse_state(const PacketBody *body) {
-        TlvReader reader = TLV_READER_INIT(body->data, body->size);
-        uint32_t state = _VMM_STATE_MAX;
-        Tlv t;
-
-        while (tlv_next(&reader, &t) > 0)
-                if (t.tag == VMM_TAG_STATE)
-                        (void) tlv_get_u32(&t, &state);
-        return state;
-}
-
 static void on_state(VmmClient *v, int error, const char *message, const PacketBody *body, void *userdata) {
         Rollback *b = userdata;
         int r = 0;
 
         if (!rollback_wanted(b) || vmm_gone(b->sandbox))
                 return;
-        uint32_t state = error < 0 ? _VMM_STATE_MAX : parse_state(body);
+        uint32_t state = error < 0 ? _VMM_STATE_MAX : vmm_client_state(body);
         if (state == VMM_STATE_RUNNING)
                 r = call(b, VMM_OP_PAUSE, NULL, NULL, 0, on_paused);
         else if (state == VMM_STATE_PAUSED || state == VMM_STATE_TORN)
@@ -331,6 +320,7 @@ static void on_claimed(VmmClient *v, int error, const char *message, const uint8
                 put_back(b);
                 return;
         }
+        sandbox_tell_claimed(b->sandbox, body, size);
         audit_rolled_back(b->sandbox->manager->audit, b->sandbox, b->target);
         go_on(b, b->target);
 }
@@ -357,7 +347,7 @@ static void on_refused(VmmClient *v, int error, const char *message, const Packe
 
         if (!rollback_wanted(b) || vmm_gone(b->sandbox))
                 return;
-        if (error >= 0 && parse_state(body) == VMM_STATE_PAUSED)
+        if (error >= 0 && vmm_client_state(body) == VMM_STATE_PAUSED)
                 cancel(b);
         else
                 put_back(b);

@@ -340,6 +340,17 @@ void vmm_client_let_go(VmmClient *c) {
         client_leave(c);
 }
 
+uint32_t vmm_client_state(const PacketBody *body) {
+        TlvReader reader = TLV_READER_INIT(body->data, body->size);
+        uint32_t state = _VMM_STATE_MAX;
+        Tlv t;
+
+        while (tlv_next(&reader, &t) > 0)
+                if (t.tag == VMM_TAG_STATE)
+                        (void) tlv_get_u32(&t, &state);
+        return state;
+}
+
 void tlv_put_frame(TlvWriter *w, AgentFrameType type, uint32_t id, const TlvWriter *body) {
         size_t size = FRAME_HEADER_SIZE + (body ? body->size : 0);
 

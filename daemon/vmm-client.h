@@ -49,6 +49,9 @@ int vmm_client_call(VmmClient *c, VmmOp op, const TlvWriter *body, const int *fd
 void vmm_client_hold(VmmClient *c);
 void vmm_client_let_go(VmmClient *c);
 
+/* What an answer says of the VMM's state; _VMM_STATE_MAX: nothing. */
+uint32_t vmm_client_state(const PacketBody *body);
+
 /* body: TLV records of the AGENT_OK; more: others follow. */
 typedef void (*VmmAgentReply)(VmmClient *c, int error, const char *message, const uint8_t *body, size_t size,
                               bool more, void *userdata);

@@ -123,6 +123,25 @@ def test_copies_differ_in_what_must_differ():
                 ctl("kill", copy)
 
 
+def test_hooks_run_in_a_copy_and_the_journal_tells_of_one_that_fails():
+    hooks = """mkdir -p /etc/cube/fork.d; cd /etc/cube/fork.d
+        printf '#!/bin/sh\necho $CUBE_EPOCH >>/root/epochs\n' >10-good
+        printf '#!/bin/sh\necho no luck\nexit 3\n' >20-bad
+        chmod 755 *"""
+    with created("--timeout", "1h") as sandbox_id:
+        ctl_ok("exec", sandbox_id, "--", "sh", "-c", hooks)
+        made, copy, *why = sandbox(sandbox_id).Fork(dbus.UInt32(1), options({}), timeout=600)[0]
+        assert made, why
+        try:
+            epochs = ctl_ok("exec", copy, "--", "cat", "/root/epochs").split()
+            assert len(epochs) == 1 and int(epochs[0]) > 1
+            told = run("journalctl", "-u", "cubed.service", "-o", "cat", "--no-pager", "-g", copy).stdout.decode()
+            assert "20-bad" in told and "no luck" in told
+            assert ctl("exec", sandbox_id, "--", "test", "-e", "/root/epochs").returncode == 1
+        finally:
+            ctl("kill", copy)
+
+
 def mem_total(sandbox_id):
     for line in ctl_ok("exec", sandbox_id, "--", "cat", "/proc/meminfo").splitlines():
         if line.startswith("MemTotal:"):
