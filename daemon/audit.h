@@ -15,6 +15,7 @@
 #include <systemd/sd-event.h>
 
 #include "daemon/sandbox.h"
+#include "net/net-client.h"
 
 /* As 128-bit ids in units/cubed.catalog. */
 #define AUDIT_ID_CREATED "43405ff49dfc44bf8419e5f061a0159e"
@@ -41,6 +42,9 @@
 #define AUDIT_ID_PAUSE_FAILED "5e0d8df0a1b64a0f8f1a4ea1c45d0d3b"
 #define AUDIT_ID_RESUMED "e8c5a7c1f0ba4d6bb6b0a2a9e7a6d914"
 #define AUDIT_ID_RESUME_FAILED "0c9f3c2e7d2b4d7ba53e7c0f6b1d8a25"
+
+#define AUDIT_ID_POLICY "4b0e6c1df2b74f2c9d3a86f1e0c75a92"
+#define AUDIT_ID_NETWORK_DENIED "a1d39f5e7c0848b6b2f4908d6e3c17f4"
 
 #define AUDIT_UID_NONE ((uid_t) -1)
 
@@ -80,5 +84,9 @@ void audit_asked(Audit *a, const Sandbox *s, uid_t actor, const char *what);
 void audit_snapshot_remove(Audit *a, const Snapshot *s, uid_t actor);
 /* action: a polkit action or a method's name; object: id or name of what was reached for, or NULL */
 void audit_denied(Audit *a, uid_t actor, const char *action, const char *object);
+/* To be called when its policy is in force. actor: AUDIT_UID_NONE when it came with the sandbox. */
+void audit_policy(Audit *a, const Sandbox *s, uid_t actor);
+/* What a guest was denied, or what was denied a way to it: told once for each destination and interval. */
+void audit_network_denied(Audit *a, const Sandbox *s, const NetEventInfo *event);
 void audit_template_built(Audit *a, uid_t actor, const char *name, const char *id);
 void audit_template_removed(Audit *a, uid_t actor, const char *name, const char *id);

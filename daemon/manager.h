@@ -18,6 +18,7 @@
 typedef struct TemplateStore TemplateStore;
 typedef struct Job Job;
 typedef struct NetClient NetClient;
+typedef struct HostNetwork HostNetwork;
 typedef struct StoreClient StoreClient;
 typedef struct Audit Audit;
 
@@ -54,6 +55,7 @@ struct Manager {
 
         StoreClient *store;
         NetClient *net;
+        HostNetwork *network;
         Audit *audit;
 
         struct ManagerPrivate *priv; /* daemon/ only */

@@ -18,12 +18,14 @@
 #include "base/tlv.h"
 #include "base/vmm-proto.h"
 #include "daemon/snapshot.h"
+#include "net/bpf/net-types.h"
 
 typedef struct Manager Manager;
 typedef struct Sandbox Sandbox;
 typedef struct Template Template;
 typedef struct Scope Scope;
 typedef struct VmmClient VmmClient;
+typedef struct LoadedPolicy LoadedPolicy;
 
 typedef enum SandboxState {
         SANDBOX_CREATING,
@@ -71,6 +73,8 @@ typedef struct SandboxSpec {
         const char *request_id;
         char **labels;                     /* NAME=VALUE, NULL-terminated; may be NULL */
         const char *bound_client;          /* unique bus name whose end is the sandbox's */
+        LoadedPolicy *policy;              /* whom it may talk to; NULL: as the template has it, or nobody */
+        NetLimits net_limits;              /* 0: as configured; UINT64_MAX, UINT32_MAX: none */
         bool builder;                      /* a template in the making is warmed in it: see struct Sandbox */
 } SandboxSpec;
 
@@ -102,6 +106,10 @@ struct Sandbox {
         bool builder;                      /* of a template: in no list, quota and audit trail, known to its build
                                               alone, and ended with that, or by the next cubed */
         bool restored;                     /* its memory was not made by a boot */
+        uint32_t slot;                     /* its place in the network, and its addresses: the same through pause and resume */
+        char address4[16], address6[46];   /* "": none */
+        LoadedPolicy *policy;              /* never NULL */
+        NetLimits net_limits;              /* as in SandboxSpec */
         Snapshot *disk_top, *memory_top;   /* the uppermost layers it runs on, or is paused in; may be NULL */
 
         char *scope_name;                  /* cube-<id>.scope */
@@ -198,15 +206,20 @@ int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_erro
 typedef struct SandboxLimits {
         uint64_t mem_bytes;
         uint64_t cpu_quota_usec;
+        NetLimits net;                     /* UINT64_MAX, UINT32_MAX: none */
 } SandboxLimits;
 
 /* done is called when PID 1 has set them and the guest has done its part, or did not in time. */
 int sandbox_set_limits(Sandbox *s, const SandboxLimits *limits, SandboxDone done, void *userdata, sd_bus_error *error);
 
+/* Whom it may talk to from now on, and is no longer connected with; of a paused one too. done is called when it is in force. */
+int sandbox_set_policy(Sandbox *s, LoadedPolicy *policy, SandboxDone done, void *userdata, sd_bus_error *error);
+
 typedef struct SandboxStatistics {
         uint64_t memory_current, memory_peak, cpu_usage_usec, pids_current, oom_kills; /* UINT64_MAX = not known */
         VmmCounter *counters;
         size_t n_counters;
+        const NetStats *net;               /* NULL: not known */
 } SandboxStatistics;
 typedef void (*StatisticsDone)(Sandbox *s, const sd_bus_error *error, const SandboxStatistics *st, void *userdata);
 int sandbox_get_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error);

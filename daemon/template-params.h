@@ -10,7 +10,10 @@
 #include <sys/types.h>
 
 #include "base/macros.h"
+#include "daemon/sandbox-policy.h"
 #include "daemon/template.h"
+
+typedef struct LoadedPolicy LoadedPolicy;
 
 #define TEMPLATE_SETUP_MAX 64U
 #define TEMPLATE_READY_TIMEOUT_USEC (60 * USEC_PER_SEC)
@@ -42,6 +45,9 @@ typedef struct TemplateBuildParams {
         uint64_t mem_bytes;
         uint32_t cpus;
         uint64_t disk_bytes;      /* both multiples of 1 MiB */
+
+        LoadedPolicy *build_policy; /* while it is made: its sandboxes don't inherit it; NULL: nobody */
+        const SandboxPolicy *policy; /* of sandboxes that are given none; NULL: nobody */
 
         const TemplateWarmSpec *warm; /* NULL: sandboxes boot, nothing is run in it before */
 

@@ -18,6 +18,7 @@
 
 #include "base/macros.h"
 #include "daemon/kernel-info.h"
+#include "daemon/sandbox-policy.h"
 #include "daemon/template-files.h"
 
 #define TEMPLATE_TAG_DEFAULT "latest"
@@ -43,6 +44,7 @@ struct Template {
         uint64_t mem_bytes;   /* defaults of its sandboxes */
         uint32_t cpus;
         uint64_t disk_bytes;
+        SandboxPolicy policy; /* of its sandboxes, where they are given none */
         uint64_t file_bytes[_TEMPLATE_FILE_MAX];
         char file_sha256[_TEMPLATE_FILE_MAX][SHA256_HEX_SIZE]; /* of disk.img: see image/hash-file.h */
 
