@@ -63,11 +63,17 @@ configure_build() {
     [[ -f $dir/build.ninja ]] || meson setup "$dir" "$top" "$@" >&2
 }
 
+# Whoever comes second waits for the first one.
 build() {
+    local lock
+    mkdir -p "$build_dir"
+    exec {lock}>"$build_dir/.lock"
+    flock "$lock"
     install_build_packages
     configure_build "$build_dir"
     say "building"
     ninja -C "$build_dir" --quiet >&2
+    exec {lock}>&-
 }
 
 # The fuzz targets, in a build of their own.
