@@ -17,6 +17,7 @@
 #include "daemon/sandbox-private.h"
 #include "daemon/template.h"
 #include "dbus/bus-errors.h"
+#include "net/net-client.h"
 
 #define HELLO_TIMEOUT_USEC (10 * USEC_PER_SEC)
 
@@ -138,8 +139,17 @@ static int settle_rollback(Sandbox *s, const Hello *h) {
         return 0;
 }
 
+/* Found closed, by a rollback that is over. */
+static void open_network(Sandbox *s) {
+        int r = sandbox_network_open(s, NULL);
+
+        if (r < 0)
+                log_warning_errno(r, "The network of sandbox %s can't be opened: %m", s->id);
+}
+
 /* It runs. */
 static void pay_debts(Sandbox *s) {
+        open_network(s);
         if (s->priv->thaw_owed)
                 sandbox_thaw(s);
         s->priv->thaw_owed = false;
@@ -182,8 +192,11 @@ static void settle(Sandbox *s, VmmClient *c, const Hello *h) {
         sandbox_release_pending(s);
         if (h->state == VMM_STATE_STOPPING)
                 sandbox_set_state(s, SANDBOX_STOPPING);
-        if (r != 0)
+        if (r != 0) {
+                if (r > 0 && !*s->priv->rollback_id)
+                        open_network(s);
                 return;
+        }
         if (h->state != VMM_STATE_PAUSED) {
                 pay_debts(s);
                 return;
@@ -272,6 +285,8 @@ static void report_dead(Sandbox *s) {
                 log_info("Sandbox %s was being created when cubed ended, removed", s->id);
                 return;
         }
+        if (s->slot > 0)
+                (void) net_client_quiesce(s->manager->net, s->slot, NULL, NULL);
         s->exit_reason = VMM_EXIT_LOST;
         if (sandbox_read_exit_record(s->priv->dir, &record)) {
                 s->exit_reason = (VmmExitReason) record.reason;
@@ -314,6 +329,7 @@ static void adopt_running(Sandbox *s) {
         sandbox_use_template(s);
         s->priv->was_running = true;
         s->priv->step = STEP_RUNNING;
+        s->priv->net_open = true;
         /* Without a sandbox.json its pause came to nothing. */
         if (s->state == SANDBOX_PAUSING) {
                 s->state = SANDBOX_RUNNING;
@@ -360,6 +376,7 @@ static int adopt_kept(Manager *m, const Sandbox *left) {
         }
         s->vmm_uid = left->vmm_uid;
         p->kept_as = s->state;
+        p->net_open = true;
         s->state = left->state;
         r = adopt_process(s);
         if (r < 0) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <netinet/in.h>
 #include <stdio.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -7,12 +8,14 @@
 
 #include "base/parse.h"
 #include "daemon/audit.h"
+#include "daemon/host-network.h"
 #include "daemon/log.h"
 
 #define AUDIT_QUEUE_MAX 512U
 #define AUDIT_ENTRY_MAX 8192U
 #define AUDIT_VALUE_MAX 512U
 #define AUDIT_ARGUMENTS_MAX 64U
+#define AUDIT_RULES_MAX 64U
 #define AUDIT_RETRY_USEC USEC_PER_SEC
 
 typedef struct AuditEntry {
@@ -524,6 +527,75 @@ void audit_stop(Audit *a, const Sandbox *s, uid_t actor, const char *how) {
 
 void audit_asked(Audit *a, const Sandbox *s, uid_t actor, const char *what) {
         audit_request(a, AUDIT_ID_ASKED, s, actor, what);
+}
+
+static size_t n_rules(char *const *list) {
+        size_t n = 0;
+
+        while (list && list[n])
+                n++;
+        return n;
+}
+
+/* The first of them: an entry has an end. */
+static void add_rules(Builder *b, const char *field, char *const *list) {
+        for (size_t i = 0; list && list[i] && i < AUDIT_RULES_MAX; i++)
+                add_text(b, field, list[i]);
+}
+
+static bool has_ports(uint32_t protocol) {
+        return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
+}
+
+static void format_protocol(char buf[static 16], uint32_t protocol) {
+        static const struct {
+                uint32_t number;
+                const char *name;
+        } names[] = { { IPPROTO_TCP, "tcp" }, { IPPROTO_UDP, "udp" }, { IPPROTO_ICMP, "icmp" }, { IPPROTO_ICMPV6, "icmp" } };
+
+        (void) snprintf(buf, 16, "%u", protocol);
+        for (size_t i = 0; i < ELEMENTSOF(names); i++)
+                if (names[i].number == protocol)
+                        (void) snprintf(buf, 16, "%s", names[i].name);
+}
+
+void audit_policy(Audit *a, const Sandbox *s, uid_t actor) {
+        const SandboxPolicy *p = loaded_policy_rules(s->policy);
+        Builder b;
+
+        if (!a || s->builder)
+                return;
+        begin_sandbox(&b, AUDIT_ID_POLICY, "network-policy", LOG_INFO, s);
+        if (actor != AUDIT_UID_NONE)
+                add(&b, "CUBE_ACTOR_UID", "%u", (unsigned) actor);
+        add(&b, "CUBE_POLICY", "%s", p->internet ? "internet" : "deny");
+        add_rules(&b, "CUBE_ALLOW", p->allow);
+        add_rules(&b, "CUBE_DENY", p->deny);
+        add_rules(&b, "CUBE_INBOUND", p->inbound);
+        add(&b, "MESSAGE", "Sandbox %s: network policy %s, %zu rules allow, %zu deny, %zu inbound", s->id,
+            p->internet ? "internet" : "deny", n_rules(p->allow), n_rules(p->deny), n_rules(p->inbound));
+        audit_submit(a, &b);
+}
+
+/* A guest chose some of these numbers and all of these packets. */
+void audit_network_denied(Audit *a, const Sandbox *s, const NetEventInfo *e) {
+        char protocol[16];
+        Builder b;
+
+        if (!a || s->builder)
+                return;
+        format_protocol(protocol, e->protocol);
+        begin_sandbox(&b, AUDIT_ID_NETWORK_DENIED, "network-denied", LOG_NOTICE, s);
+        add(&b, "CUBE_DIRECTION", "%s", e->inbound ? "in" : "out");
+        add_text(&b, e->inbound ? "CUBE_SOURCE" : "CUBE_DESTINATION", e->address);
+        add(&b, "CUBE_PROTOCOL", "%s", protocol);
+        if (has_ports(e->protocol))
+                add(&b, "CUBE_PORT", "%u", e->port);
+        add(&b, "CUBE_VERDICT", "deny");
+        add_text(&b, "CUBE_REASON", e->reason);
+        add(&b, "CUBE_COUNT", "%u", e->count);
+        add(&b, "MESSAGE", "Sandbox %s: %s %s %s was denied (%s)", s->id, protocol, e->inbound ? "from" : "to", e->address, e->reason);
+        audit_submit(a, &b);
 }
 
 void audit_snapshot_remove(Audit *a, const Snapshot *s, uid_t actor) {

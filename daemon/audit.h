@@ -8,8 +8,8 @@
  * there is room. Values from guests and clients are escaped. Environment, file contents and, but
  * for AuditArguments=yes, arguments never get in here.
  *
- * Who writes what: daemon/ writes created, started, exited, device error, adopted, snapshots, rollbacks, paused, resumed
- * and the templates' events; the bus front, which alone knows the actor, writes exec, stop and denied.
+ * Who writes what: daemon/ writes created, started, exited, device error, adopted, snapshots, rollbacks, paused, resumed,
+ * denied destinations, the policy that came with a sandbox, and the templates' events; the bus front, which alone knows the actor, writes exec, stop and denied.
  * Of a builder only device errors are written: what became of it is told by the template's events. */
 
 #include <systemd/sd-event.h>

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "daemon/audit.h"
+#include "daemon/host-network.h"
 #include "daemon/job.h"
 #include "daemon/log.h"
 #include "daemon/manager-private.h"
@@ -20,6 +21,7 @@ typedef struct BuildJob {
         Job *job;
         TemplateBuild *build;
         TemplateWarm *warm;        /* while a guest of it is warmed */
+        LoadedPolicy *policy;      /* whom that guest may talk to; NULL: nobody */
         struct BuildJob *next;
 } BuildJob;
 
@@ -34,6 +36,7 @@ static void build_job_free(BuildJob *b) {
         /* The guest runs from what the build holds. */
         template_warm_free(b->warm);
         template_build_free(b->build);
+        loaded_policy_unref(b->policy);
         free(b);
 }
 
@@ -83,7 +86,7 @@ static int on_warm(TemplateBuild *build, Template *t, const TemplateWarmSpec *sp
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         BuildJob *b = userdata;
 
-        int r = template_warm_start(b->manager, t, spec, &warm_callbacks, b, &b->warm, &e);
+        int r = template_warm_start(b->manager, t, spec, b->policy, &warm_callbacks, b, &b->warm, &e);
         if (r < 0 && asprintf(ret_message, "%s%s", strempty(e.message),
                               sd_bus_error_has_name(&e, BUS_ERROR_HOST_UNSUPPORTED) ? "; --no-warm builds without" : "") < 0)
                 *ret_message = NULL;
@@ -137,6 +140,7 @@ static void on_done(TemplateBuild *build, int r, const char *message, Template *
                 fail_job(j, r, message);
         else {
                 audit_template_built(m->audit, j->owner_uid, j->subject, t->id);
+                host_network_add_template(m->network, t);
                 if (m->hooks && m->hooks->template_added)
                         m->hooks->template_added(m, t);
                 tell_renamed(m, t);
@@ -190,6 +194,7 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         if (!b)
                 return sd_bus_error_set_errno(error, ENOMEM);
         b->manager = m;
+        b->policy = params->build_policy ? loaded_policy_ref(params->build_policy) : NULL;
 
         (void) snprintf(subject, sizeof(subject), "%s:%s", params->name, params->tag ? params->tag : TEMPLATE_TAG_DEFAULT);
         int r = start_build(b, params, error);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,6 +11,8 @@
 #include "daemon/sandbox.h"
 
 #define CONFIG_FILE_MAX (256U * 1024U)
+/* Each is three links of the host. */
+#define FREE_SLOTS_MAX 4096U
 
 typedef enum ConfigType {
         TYPE_NAME,       /* template, NAME[:TAG] */
@@ -23,6 +26,12 @@ typedef enum ConfigType {
         TYPE_END,        /* kill, pause, pause-disk */
         TYPE_SWITCH,     /* yes, no, auto */
         TYPE_UID_RANGE,
+        TYPE_SLOTS,      /* as many as are made ahead at most */
+        TYPE_NETWORK4,   /* auto, or a network */
+        TYPE_NETWORK6,   /* no, or a network */
+        TYPE_MARK,       /* one bit of 32 */
+        TYPE_POLICY,     /* deny, internet */
+        TYPE_RATE,       /* a size, or "infinity" */
 } ConfigType;
 
 /* The keys, as cubed.conf(5) lists them. A minimum of 0 allows 0. */
@@ -58,6 +67,19 @@ static const ConfigKey keys[] = {
         KEY("Guest", "KernelPath", TYPE_PATH, kernel_path, "", 0),
         KEY("Guest", "KernelCommandLine", TYPE_TEXT, kernel_command_line, "", 0),
         KEY("Guest", "CpuidHideXsave", TYPE_SWITCH, cpuid_hide_xsave, "auto", 0),
+        KEY("Network", "Network4", TYPE_NETWORK4, network4, "auto", 0),
+        KEY("Network", "Network6", TYPE_NETWORK6, network6, "no", 0),
+        KEY("Network", "FreeSlots", TYPE_SLOTS, free_slots, "16", 0),
+        KEY("Network", "Mark", TYPE_MARK, network_mark, "0x1000", 0),
+        KEY("Network", "AuditIntervalSec", TYPE_USEC, network_audit_usec, "60", USEC_PER_SEC),
+        KEY("Network", "IngressUsers", TYPE_TEXT, ingress_users, "", 0),
+        KEY("Network", "DefaultPolicy", TYPE_POLICY, default_internet, "deny", 0),
+        KEY("Network", "BandwidthOut", TYPE_RATE, net_limits.bytes_out, "infinity", KIB(1)),
+        KEY("Network", "BandwidthIn", TYPE_RATE, net_limits.bytes_in, "infinity", KIB(1)),
+        KEY("Network", "PacketsOut", TYPE_COUNT, net_limits.packets_out, "infinity", 1),
+        KEY("Network", "PacketsIn", TYPE_COUNT, net_limits.packets_in, "infinity", 1),
+        KEY("Network", "NewConnections", TYPE_COUNT, net_limits.flows_new, "infinity", 1),
+        KEY("Network", "OpenConnections", TYPE_COUNT, net_limits.flows_open, "1024", 1),
         KEY("Manager", "AuditArguments", TYPE_BOOL, audit_arguments, "no", 0),
         KEY("Manager", "StateDirectory", TYPE_PATH, state_directory, "/var/lib/cubed", 0),
         KEY("Manager", "RuntimeDirectory", TYPE_PATH, runtime_directory, "/run/cubed", 0),
@@ -126,6 +148,53 @@ static int set_u64(uint64_t *field, uint64_t value, uint64_t min) {
         return 0;
 }
 
+/* As cube-netd takes them. */
+static int set_network(char **field, const char *value, int family, unsigned least, unsigned most) {
+        const char *slash = strchr(value, '/');
+        char address[INET6_ADDRSTRLEN];
+        struct in6_addr a;
+        uint32_t len;
+
+        if (!slash || (size_t) (slash - value) >= sizeof(address))
+                return -EINVAL;
+        memcpy(address, value, (size_t) (slash - value));
+        address[slash - value] = 0;
+        int r = inet_pton(family, address, &a) > 0 ? parse_u32(slash + 1, &len) : -EINVAL;
+        if (r >= 0 && (len < least || len > most))
+                r = -ERANGE;
+        return r < 0 ? r : set_string(field, value);
+}
+
+static int set_network4(char **field, const char *value) {
+        return streq(value, "auto") ? set_string(field, value) : set_network(field, value, AF_INET, 8, 28);
+}
+
+static int set_network6(char **field, const char *value) {
+        return parse_bool(value) == 0 ? set_string(field, "") : set_network(field, value, AF_INET6, 16, 124);
+}
+
+static int set_mark(uint32_t *field, const char *value) {
+        char *end;
+
+        if (*value < '0' || *value > '9')
+                return -EINVAL;
+        errno = 0;
+        unsigned long long v = strtoull(value, &end, 0);
+        if (errno || *end)
+                return -EINVAL;
+        if (v == 0 || v > UINT32_MAX || (v & (v - 1)) != 0)
+                return -ERANGE;
+        *field = (uint32_t) v;
+        return 0;
+}
+
+static int set_policy(bool *field, const char *value) {
+        if (!streq(value, "deny") && !streq(value, "internet"))
+                return -EINVAL;
+        *field = streq(value, "internet");
+        return 0;
+}
+
 static int set_number(Config *c, const ConfigKey *k, const char *value) {
         uint64_t v;
         uint32_t n;
@@ -138,9 +207,18 @@ static int set_number(Config *c, const ConfigKey *k, const char *value) {
         case TYPE_USEC:
                 r = parse_usec(value, &v);
                 return r < 0 ? r : set_u64(key_field(c, k), v, k->min);
+        case TYPE_RATE:
+                v = UINT64_MAX;
+                r = streq(value, "infinity") ? 0 : parse_size(value, &v);
+                return r < 0 ? r : set_u64(key_field(c, k), v, k->min);
         case TYPE_CPUS:
                 r = parse_u32(value, &n);
                 if (r >= 0 && (n < 1 || n > 16))
+                        r = -ERANGE;
+                break;
+        case TYPE_SLOTS:
+                r = parse_u32(value, &n);
+                if (r >= 0 && n > FREE_SLOTS_MAX)
                         r = -ERANGE;
                 break;
         default:
@@ -168,6 +246,14 @@ static int key_set(Config *c, const ConfigKey *k, const char *value) {
                 return set_string(key_field(c, k), value);
         case TYPE_UID_RANGE:
                 return set_uid_range(&c->uid_base, &c->uid_count, value);
+        case TYPE_NETWORK4:
+                return set_network4(key_field(c, k), value);
+        case TYPE_NETWORK6:
+                return set_network6(key_field(c, k), value);
+        case TYPE_MARK:
+                return set_mark(key_field(c, k), value);
+        case TYPE_POLICY:
+                return set_policy(key_field(c, k), value);
         case TYPE_BOOL:
                 r = parse_bool(value);
                 if (r >= 0)
@@ -203,7 +289,8 @@ int config_init(Config *c) {
 }
 
 static bool key_is_string(const ConfigKey *k) {
-        return k->type == TYPE_NAME || k->type == TYPE_PATH || k->type == TYPE_TEXT;
+        return k->type == TYPE_NAME || k->type == TYPE_PATH || k->type == TYPE_TEXT || k->type == TYPE_NETWORK4 ||
+                k->type == TYPE_NETWORK6;
 }
 
 void config_done(Config *c) {
@@ -473,7 +560,23 @@ static void dump_value(Config *c, const ConfigKey *k, FILE *f) {
         case TYPE_NAME:
         case TYPE_PATH:
         case TYPE_TEXT:
+        case TYPE_NETWORK4:
                 fputs(strempty(*(char **) field), f);
+                break;
+        case TYPE_NETWORK6:
+                fputs(*(char **) field ?: "no", f);
+                break;
+        case TYPE_MARK:
+                fprintf(f, "0x%x", *(uint32_t *) field);
+                break;
+        case TYPE_POLICY:
+                fputs(*(bool *) field ? "internet" : "deny", f);
+                break;
+        case TYPE_RATE:
+                if (*(uint64_t *) field == UINT64_MAX)
+                        fputs("infinity", f);
+                else
+                        fprintf(f, "%llu", (unsigned long long) *(uint64_t *) field);
                 break;
         case TYPE_SIZE:
                 fprintf(f, "%llu", (unsigned long long) *(uint64_t *) field);

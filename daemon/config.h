@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "base/macros.h"
+#include "net/bpf/net-types.h"
 
 #define CONFIG_UNLIMITED UINT32_MAX
 
@@ -48,6 +49,16 @@ typedef struct Config {
         char *kernel_path;                 /* KernelPath=; NULL = the newest installed on the host */
         char *kernel_command_line;         /* KernelCommandLine=; added behind ours; may be NULL */
         ConfigSwitch cpuid_hide_xsave;     /* CpuidHideXsave=auto */
+
+        /* [Network] */
+        char *network4;                    /* Network4=auto; or a CIDR */
+        char *network6;                    /* Network6=; NULL: no IPv6 */
+        uint32_t free_slots;               /* FreeSlots=16 */
+        uint32_t network_mark;             /* Mark=0x1000; one bit */
+        uint64_t network_audit_usec;       /* AuditIntervalSec=60 */
+        char *ingress_users;               /* IngressUsers=; names with blanks between; NULL: none */
+        bool default_internet;             /* DefaultPolicy=deny; of templates that have none */
+        NetLimits net_limits;              /* BandwidthOut= ...; UINT64_MAX, UINT32_MAX: none */
 
         /* [Manager] */
         bool audit_arguments;              /* AuditArguments=no */

@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "daemon/adopt.h"
 #include "daemon/audit.h"
+#include "daemon/host-network.h"
 #include "daemon/job.h"
 #include "daemon/log.h"
 #include "daemon/manager-private.h"
@@ -36,6 +37,8 @@ int manager_new(sd_event *event, const Config *config, Manager **ret) {
         m->event = sd_event_ref(event);
         m->priv = new0(struct ManagerPrivate, 1);
         int r = m->priv ? config_copy(config, &m->config) : -ENOMEM;
+        if (r >= 0)
+                r = host_network_new(m, &m->network);
         if (r < 0) {
                 manager_free(m);
                 return r;
@@ -97,6 +100,7 @@ Manager *manager_free(Manager *m) {
         while (m->n_jobs > 0)
                 job_free(m->jobs[m->n_jobs - 1]);
         free(m->jobs);
+        host_network_free(m->network);
         net_client_free(m->net);
         store_client_free(m->store);
         snapshot_store_free(m->snapshots);
@@ -350,7 +354,12 @@ static void look_at_host(Manager *m) {
 }
 
 static int attach_netd(int fd, void *userdata) {
-        return net_client_attach(userdata, fd);
+        Manager *m = userdata;
+
+        int r = net_client_attach(m->net, fd);
+        if (r >= 0)
+                host_network_attached(m->network);
+        return r;
 }
 
 static int attach_stored(int fd, void *userdata) {
@@ -365,9 +374,11 @@ static int attach_stored(int fd, void *userdata) {
 static int start_helpers(Manager *m) {
         int r = net_client_new(m->event, &m->net);
         if (r >= 0)
+                host_network_start(m->network);
+        if (r >= 0)
                 r = store_client_new(m->event, m->priv->state_fd, &m->store);
         if (r >= 0)
-                r = helper_start(m->event, "cube-netd", attach_netd, m->net, &m->priv->netd);
+                r = helper_start(m->event, "cube-netd", attach_netd, m, &m->priv->netd);
         if (r >= 0)
                 r = helper_start(m->event, "cube-stored", attach_stored, m, &m->priv->stored);
         return r < 0 ? log_error_errno(r, "Failed to start the helper processes: %m") : 0;
@@ -525,6 +536,32 @@ static void keep_fixed(Config *c, const Config *old) {
         c->uid_count = old->uid_count;
 }
 
+static bool same_text(const char *a, const char *b) {
+        return streq(strempty(a), strempty(b));
+}
+
+/* cube-netd is told once. */
+static int keep_network(Config *c, const Config *old) {
+        bool same = same_text(c->network4, old->network4) && same_text(c->network6, old->network6) &&
+                same_text(c->ingress_users, old->ingress_users) && c->network_mark == old->network_mark &&
+                c->network_audit_usec == old->network_audit_usec &&
+                memcmp(&c->net_limits, &old->net_limits, sizeof(c->net_limits)) == 0;
+
+        if (same)
+                return 0;
+        log_notice("Of section [Network], DefaultPolicy= and FreeSlots= alone change without a restart of cubed");
+        free(c->network4);
+        free(c->network6);
+        free(c->ingress_users);
+        c->network4 = old->network4 ? strdup(old->network4) : NULL;
+        c->network6 = old->network6 ? strdup(old->network6) : NULL;
+        c->ingress_users = old->ingress_users ? strdup(old->ingress_users) : NULL;
+        c->network_mark = old->network_mark;
+        c->network_audit_usec = old->network_audit_usec;
+        c->net_limits = old->net_limits;
+        return !c->network4 || !c->network6 != !old->network6 || !c->ingress_users != !old->ingress_users ? -ENOMEM : 0;
+}
+
 /* Templates that somebody put there since: a restored backup. */
 static void load_new_templates(Manager *m) {
         struct dirent *e;
@@ -542,9 +579,12 @@ static void load_new_templates(Manager *m) {
                 if (!sandbox_id_valid(e->d_name) || template_store_find(m->templates, 0, e->d_name))
                         continue;
                 int r = template_store_add(m->templates, e->d_name, &t);
-                if (r < 0)
+                if (r < 0) {
                         log_warning_errno(r, "Template %s can't be loaded: %m", e->d_name);
-                else if (m->hooks && m->hooks->template_added)
+                        continue;
+                }
+                host_network_add_template(m->network, t);
+                if (m->hooks && m->hooks->template_added)
                         m->hooks->template_added(m, t);
         }
         closedir(d);
@@ -561,6 +601,8 @@ int manager_reload(Manager *m, sd_bus_error *error) {
                 keep_fixed(&c, &m->config);
                 if (!c.state_directory || !c.runtime_directory)
                         r = -ENOMEM;
+                if (r >= 0)
+                        r = keep_network(&c, &m->config);
         }
         if (r < 0) {
                 config_done(&c);
@@ -571,6 +613,7 @@ int manager_reload(Manager *m, sd_bus_error *error) {
         m->config = c;
         audit_set_arguments(m->audit, c.audit_arguments);
         look_at_host(m);
+        host_network_reload(m->network);
         load_new_templates(m);
         log_info("Configuration was read again");
         (void) sd_notify(false, "READY=1");

@@ -120,6 +120,8 @@ int attach_machine(Attached *a, const Sandbox *s, sd_bus_error *error) {
         int r = attach(a, VMM_FD_KVM, s->priv->kvm_fd);
         if (r >= 0)
                 r = attach(a, VMM_FD_CONSOLE, s->priv->console_fd);
+        if (r >= 0 && s->priv->tap_fd >= 0)
+                r = attach(a, VMM_FD_TAP, s->priv->tap_fd);
         if (r < 0)
                 return r;
         r = attach_opened(a, VMM_FD_EXIT, open(exit_path, O_WRONLY|O_CLOEXEC|O_NOFOLLOW));

@@ -32,5 +32,5 @@ int attach_disk_layers(Attached *a, Snapshot *top, sd_bus_error *error);
 /* Of the snapshot alone. */
 int attach_snapshot_file(Attached *a, const Snapshot *n, VmmFdRole role, SnapshotFileKind file, sd_bus_error *error);
 
-/* What BUILD and LOAD share: KVM, console, exit record, both disks with their records and layers, time-outs. */
+/* What BUILD and LOAD share: KVM, console, exit record, tap, both disks with their records and layers, time-outs. */
 int attach_machine(Attached *a, const Sandbox *s, sd_bus_error *error);

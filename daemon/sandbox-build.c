@@ -76,5 +76,6 @@ int sandbox_send_build(Sandbox *s, VmmReply reply, sd_bus_error *error) {
 
         /* The VMM's from here; a queued packet holds copies. */
         s->priv->kvm_fd = safe_close(s->priv->kvm_fd);
+        s->priv->tap_fd = safe_close(s->priv->tap_fd);
         return 0;
 }

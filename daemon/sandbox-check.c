@@ -7,6 +7,7 @@
 
 #include "base/parse.h"
 #include "daemon/capture.h"
+#include "daemon/host-network.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template.h"
 #include "dbus/bus-errors.h"
@@ -195,6 +196,19 @@ static void apply_layers(Sandbox *s, Snapshot *n) {
                 s->priv->n_memory_layers = (unsigned) MAX(snapshot_memory_chain(n, chain, SNAPSHOT_LAYERS_MAX), 0);
 }
 
+/* Whom it may talk to, when it is not said: a builder to nobody. */
+static int apply_network(Sandbox *s, const SandboxSpec *spec) {
+        HostNetwork *n = s->manager->network;
+        const Template *t = spec->template;
+
+        s->net_limits = spec->net_limits;
+        if (!spec->policy && !spec->builder && t->has_policy)
+                return host_network_get_policy(n, &t->policy, &s->policy);
+        bool internet = !spec->builder && s->manager->config.default_internet;
+        s->policy = loaded_policy_ref(spec->policy ?: internet ? host_network_internet_policy(n) : host_network_deny_policy(n));
+        return 0;
+}
+
 int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error) {
         const Template *t = spec->template;
         Snapshot *n = spec->snapshot;
@@ -225,7 +239,9 @@ int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error)
         s->idle_timeout_usec = spec->idle_timeout_usec > 0 ? spec->idle_timeout_usec : s->manager->config.default_idle_timeout_usec;
         s->on_timeout = spec->on_timeout;
         s->checkpoint_usec = spec->checkpoint_usec;
-        r = apply_strings(s, spec);
+        r = apply_network(s, spec);
+        if (r >= 0)
+                r = apply_strings(s, spec);
         if (r == -E2BIG)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Too many labels: there can be %u, of %u bytes together",
                                          LABELS_MAX, LABELS_BYTES_MAX);

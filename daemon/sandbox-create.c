@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The way of a sandbox from nothing to running: prepare, which a pool may do ahead one day (network
- * namespace, process, scope, machine), then claim, which brings what the request asked for.
+/* The way of a sandbox from nothing to running: prepare, which a pool may do ahead one day (place in
+ * the network, process, scope, machine), then claim, which brings what the request asked for.
  *
  * Each step ends in a callback that starts the next. All of them share one time limit, BootTimeout=.
  * Any failure goes to sandbox_fail(), which names it and takes everything back. */
@@ -16,13 +16,13 @@
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/audit.h"
+#include "daemon/host-network.h"
 #include "daemon/id.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-overlay.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template.h"
 #include "dbus/bus-errors.h"
-#include "net/net-client.h"
 
 #define CUBE_SLICE "cube.slice"
 /* vCPUs, device threads, and a kernel thread of KVM's that counts here. */
@@ -38,11 +38,12 @@
 #define JOURNAL_STDOUT "/run/systemd/journal/stdout"
 
 static const char *const step_text[_STEP_MAX_SANDBOX] = {
-        [STEP_NETNS] = "waiting for its network namespace",
+        [STEP_SLOT] = "waiting for its place in the network",
         [STEP_SCOPE] = "waiting for PID 1 to start its scope",
         [STEP_CONNECT] = "waiting for its VMM to answer",
         [STEP_BUILD] = "waiting for its VMM to build the machine",
         [STEP_CLAIM] = "booting",
+        [STEP_NETWORK] = "waiting for its network policy",
         [STEP_MEMORY] = "waiting for its guest to take its memory",
         [STEP_RUNNING] = "running",
 };
@@ -128,10 +129,13 @@ static void tell_running(Sandbox *s, bool resumed) {
 
         for (size_t i = 0; i < ELEMENTSOF(names); i++)
                 sandbox_changed(s, names[i]);
-        if (resumed)
+        if (resumed) {
                 audit_resumed(s->manager->audit, s);
-        else
-                audit_started(s->manager->audit, s);
+                return;
+        }
+        audit_started(s->manager->audit, s);
+        if (!sandbox_policy_is_deny(loaded_policy_rules(s->policy)))
+                audit_policy(s->manager->audit, s, AUDIT_UID_NONE);
 }
 
 static void sandbox_runs(Sandbox *s) {
@@ -186,6 +190,25 @@ static void fit_memory(Sandbox *s) {
                 sandbox_fail(s, &e);
 }
 
+static void on_network(Sandbox *s, const sd_bus_error *error) {
+        if (!sandbox_creating(s))
+                return;
+        if (error)
+                sandbox_fail(s, error);
+        else
+                fit_memory(s);
+}
+
+/* Not before: until it has entropy and a name of its own, a copy would talk to the world as that which it is a copy of. */
+static void open_network(Sandbox *s) {
+        s->priv->step = STEP_NETWORK;
+        int r = sandbox_network_open(s, on_network);
+        if (r < 0)
+                fail_errno(s, r, "opening its network");
+        else if (r > 0)
+                fit_memory(s);
+}
+
 void sandbox_tell_claimed(const Sandbox *s, const uint8_t *body, size_t size) {
         TlvReader reader = TLV_READER_INIT(body, size);
         Tlv t;
@@ -211,7 +234,7 @@ static void on_claimed(VmmClient *c, int error, const char *message, const uint8
                 return;
         }
         sandbox_tell_claimed(s, body, size);
-        fit_memory(s);
+        open_network(s);
 }
 
 int sandbox_put_claim(const Sandbox *s, TlvWriter *w) {
@@ -225,6 +248,7 @@ int sandbox_put_claim(const Sandbox *s, TlvWriter *w) {
         tlv_put_str(w, AGENT_TAG_HOSTNAME, s->hostname);
         tlv_put_u32(w, AGENT_TAG_CPUS, s->cpus);
         tlv_put_u64(w, AGENT_TAG_DISK_BYTES, s->disk_bytes);
+        sandbox_put_network(s, w);
         return tlv_writer_finish(w);
 }
 
@@ -526,17 +550,9 @@ static int start_process(Sandbox *s) {
         return r < 0 ? r : sandbox_save(s);
 }
 
-static void on_netns(int error, const char *message, int *fd, void *userdata) {
-        Sandbox *s = userdata;
-
-        s->priv->netns_pending = false;
+static void on_slot_taken(Sandbox *s) {
         if (!sandbox_creating(s))
                 return;
-        if (error < 0) {
-                sandbox_failf(s, BUS_ERROR_INTERNAL, "Sandbox %s got no network namespace: %s", s->id, message);
-                return;
-        }
-        s->priv->netns_fd = TAKE_FD(*fd);
         int r = start_process(s);
         if (r < 0) {
                 fail_errno(s, r, "forking its VMM");
@@ -556,13 +572,8 @@ static int start_prepare(Sandbox *s, sd_bus_error *error) {
                                   usec_add(clock_usec(CLOCK_MONOTONIC), m->config.boot_timeout_usec), 0, on_step_timer, s);
         if (r < 0)
                 return sd_bus_error_set_errno(error, r);
-        r = net_client_new_netns(m->net, on_netns, s);
-        if (r == -ENOTCONN)
-                return sd_bus_error_setf(error, BUS_ERROR_INTERNAL, "cube-netd is not running; it is being started again, try again");
-        if (r < 0)
-                return sd_bus_error_set_errno(error, r);
-        p->netns_pending = true;
-        return 0;
+        p->step = STEP_SLOT;
+        return sandbox_take_slot(s, on_slot_taken, error);
 }
 
 static int acquire_uid(Sandbox *s, sd_bus_error *error) {

@@ -28,7 +28,7 @@
 
 static int on_finish(sd_event_source *source, void *userdata);
 
-static void schedule_finish(Sandbox *s) {
+void sandbox_schedule_finish(Sandbox *s) {
         if (s->priv->finish_source)
                 return;
         int r = sd_event_add_defer(s->manager->event, &s->priv->finish_source, on_finish, s);
@@ -49,12 +49,13 @@ void sandbox_end(Sandbox *s, VmmExitReason reason) {
         if (p->kept_as == SANDBOX_CREATING)
                 sandbox_set_state(s, SANDBOX_STOPPING);
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
+        (void) sandbox_network_close(s);
 
         if (p->process.pid_fd < 0 || p->exited) {
                 /* A paused one has no process that could say why. */
                 if (p->was_running && s->exit_reason == VMM_EXIT_NONE)
                         set_exit(s, p->kill_reason, 0);
-                schedule_finish(s);
+                sandbox_schedule_finish(s);
                 return;
         }
         /* Its exit is what we wait for, also when it is gone already (ESRCH). */
@@ -157,7 +158,7 @@ static void on_scope_result(Scope *scope, const char *result, void *userdata) {
                 set_exit(s, VMM_EXIT_OOM, SIGKILL);
         else if (streq(result, "timeout"))
                 set_exit(s, VMM_EXIT_STOP_TIMEOUT, SIGKILL);
-        schedule_finish(s);
+        sandbox_schedule_finish(s);
 }
 
 /* What the end of the process alone tells. True when PID 1 may know better. */
@@ -190,6 +191,7 @@ void sandbox_process_gone(Sandbox *s, const siginfo_t *si) {
         bool ask = false;
 
         p->exited = true;
+        (void) sandbox_network_close(s);
         p->exit_source = sd_event_source_disable_unref(p->exit_source);
         p->stop_timer = sd_event_source_disable_unref(p->stop_timer);
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
@@ -207,7 +209,7 @@ void sandbox_process_gone(Sandbox *s, const siginfo_t *si) {
         if (p->kept_as == SANDBOX_CREATING)
                 sandbox_set_state(s, SANDBOX_STOPPING);
         if (!ask || !p->scope || scope_get_result(p->scope, on_scope_result, s) < 0)
-                schedule_finish(s);
+                sandbox_schedule_finish(s);
 }
 
 static void explain_failed_boot(Sandbox *s) {
@@ -237,6 +239,7 @@ static void drop_turns(Sandbox *s) {
 
         (void) sandbox_set_error(s, &e, -ECONNRESET, "");
         sandbox_drop_turns(s, &e);
+        sandbox_drop_statistics(s, &e);
 }
 
 static void tell_waiters(Sandbox *s) {
@@ -281,6 +284,7 @@ static void come_to_rest(Sandbox *s) {
         if (!sd_bus_error_is_set(&e))
                 (void) sandbox_check_running(s, &e);
         sandbox_drop_turns(s, &e);
+        sandbox_drop_statistics(s, &e);
         if (done)
                 done(s, &e, p->create_userdata);
 }
@@ -290,6 +294,10 @@ static int on_finish(sd_event_source *source, void *userdata) {
         struct SandboxPrivate *p = s->priv;
         Manager *m = s->manager;
 
+        p->finish_source = sd_event_source_disable_unref(p->finish_source);
+        p->finish_waits = p->net_closing;
+        if (p->finish_waits)
+                return 0;
         if (p->kept_as != SANDBOX_CREATING) {
                 come_to_rest(s);
                 return 0;

@@ -5,6 +5,7 @@
  * A Fork belongs to nobody: it goes with the last of its creates. The sandbox it is of may be gone by then, and so may
  * copies that were made first; both are looked for by their ids at the end. */
 
+#include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template.h"
@@ -24,7 +25,7 @@ typedef struct Copy {
 struct Fork {
         Manager *manager;
         char parent[21];
-        SandboxSpec spec;          /* strings are ours; template and snapshot in use by us */
+        SandboxSpec spec;          /* strings are ours; template, snapshot and policy in use by us */
         Copy *copies;
         size_t n, n_begun, n_under_way;
         ForkDone done;
@@ -36,6 +37,7 @@ static void fork_free(Fork *f) {
                 snapshot_release(f->spec.snapshot);
         if (f->spec.template)
                 template_release(f->spec.template);
+        loaded_policy_unref(f->spec.policy);
         for (char **l = f->spec.labels; l && *l; l++)
                 free(*l);
         free(f->spec.labels);
@@ -139,6 +141,8 @@ static Fork *fork_new(Sandbox *s, size_t n, const SandboxSpec *spec) {
         f->spec.snapshot = NULL;
         f->spec.template = s->priv->template;
         template_use(f->spec.template);
+        f->spec.policy = loaded_policy_ref(spec->policy ?: s->policy);
+        f->spec.net_limits = net_limits_over(&spec->net_limits, &s->net_limits);
         f->copies = new0(Copy, n);
         if (!f->copies || copy_labels(spec->labels, &f->spec.labels) < 0) {
                 fork_free(f);

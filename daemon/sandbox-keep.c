@@ -15,11 +15,11 @@
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/adopt.h"
+#include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-overlay.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/store-client.h"
-#include "net/net-client.h"
 
 #define FILE_NEW SANDBOX_KEPT_FILE ".new"
 
@@ -160,6 +160,11 @@ int sandbox_keep(Sandbox *s, SandboxState state, const Snapshot *on, KeepDone do
 
         s->priv->kept = true;
         if (w) {
+                /* Who waits for the one that this replaces waits for this. */
+                if (w->again && !q.done) {
+                        q.done = w->next.done;
+                        q.userdata = w->next.userdata;
+                }
                 w->again = true;
                 w->next = q;
         } else
@@ -226,6 +231,7 @@ void sandbox_forget_kept(Sandbox *s, Snapshot *paused) {
         if (!s->priv->kept)
                 return;
         s->priv->kept = false;
+        host_network_keep_slot(s->manager->network, s->slot, false);
         unlink_kept(s->manager, s->id);
         if (!paused || paused->kind != SNAPSHOT_PAUSE)
                 return;
@@ -237,8 +243,8 @@ void sandbox_forget_kept(Sandbox *s, Snapshot *paused) {
 /* Taking apart. */
 
 static void close_fds(struct SandboxPrivate *p) {
-        close_many((int[]) { p->listen_fd, p->netns_fd, p->kvm_fd, p->overlay_fd, p->console_fd }, 5);
-        p->listen_fd = p->netns_fd = p->kvm_fd = p->overlay_fd = p->console_fd = -EBADF;
+        close_many((int[]) { p->listen_fd, p->kvm_fd, p->overlay_fd, p->console_fd }, 4);
+        p->listen_fd = p->kvm_fd = p->overlay_fd = p->console_fd = -EBADF;
 }
 
 static void drop_sources(struct SandboxPrivate *p) {
@@ -254,9 +260,7 @@ static void drop_sources(struct SandboxPrivate *p) {
 static void drop_process(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
-        if (p->netns_pending && s->manager->net)
-                net_client_cancel(s->manager->net, s);
-        p->netns_pending = false;
+        sandbox_drop_network(s);
         p->vmm = vmm_client_free(p->vmm);
         p->scope = scope_free(p->scope);
         vmm_process_done(&p->process);
@@ -280,7 +284,8 @@ void sandbox_unmake(Sandbox *s) {
         p->idle_asking = p->idle_was_busy = false;
         p->was_running = true;
         p->n_device_errors = 0;
-        p->step = STEP_NETNS;
+        p->step = STEP_SLOT;
+        p->finish_waits = false;
         p->kill_reason = s->exit_reason = VMM_EXIT_NONE;
         s->exit_status = 0;
         p->capture_id[0] = 0;

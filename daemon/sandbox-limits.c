@@ -2,6 +2,7 @@
 
 /* Limits that change while the guest runs.
  *
+ * Those of the network are cube-netd's, and are set first.
  * CPU time and the scope's memory are PID 1's. Of the guest's own memory, what is above that it was
  * created with is plugged (virtio-mem), what is below lies in the balloon. The scope's limit is never
  * below what the guest holds: when memory grows it is raised first, when memory shrinks it is lowered
@@ -9,6 +10,7 @@
  * then, and so does its limit. What a guest says about itself can hurt nobody but itself. */
 
 #include "base/parse.h"
+#include "daemon/host-network.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/scope.h"
 #include "daemon/template.h"
@@ -269,10 +271,16 @@ static void on_raised(Scope *scope, const sd_bus_error *error, void *userdata) {
                 finish_errno(s, r, NULL);
 }
 
+static bool has_net(const SandboxLimits *limits) {
+        static const NetLimits none;
+
+        return memcmp(&limits->net, &none, sizeof(none)) != 0;
+}
+
 static int check_limits(const Sandbox *s, SandboxLimits *limits, sd_bus_error *error) {
         char a[FORMAT_SIZE_MAX], b[FORMAT_SIZE_MAX];
 
-        if (limits->cpu_quota_usec == 0 && limits->mem_bytes == 0)
+        if (limits->cpu_quota_usec == 0 && limits->mem_bytes == 0 && !has_net(limits))
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "No limit to change was given");
         if (limits->cpu_quota_usec > 0 &&
             (limits->cpu_quota_usec < USEC_PER_SEC / 100 || limits->cpu_quota_usec > 1024 * USEC_PER_SEC))
@@ -310,12 +318,73 @@ static void on_present(Sandbox *s, const sd_bus_error *error, const SandboxStati
                 finish_errno(s, r, NULL);
 }
 
-static int start(Sandbox *s, sd_bus_error *error) {
+static int start_machine(Sandbox *s, sd_bus_error *error) {
         const SandboxLimits *limits = &s->priv->limits;
 
         if (limits->mem_bytes > 0)
                 return sandbox_ask_statistics(s, on_present, NULL, error);
-        return set_scope(s, 0, limits->cpu_quota_usec, on_scope);
+        if (limits->cpu_quota_usec > 0)
+                return set_scope(s, 0, limits->cpu_quota_usec, on_scope);
+        (void) sandbox_save(s);
+        finish(s, NULL);
+        return 0;
+}
+
+/* The network's part, the first of all: it can be refused, and takes nobody's time. */
+
+static void tell_net(Sandbox *s) {
+        const NetLimits *l = &s->priv->limits.net;
+        const struct {
+                const char *property;
+                bool changed;
+        } all[] = {
+                { "NetworkBandwidthOutMax", l->bytes_out > 0 }, { "NetworkBandwidthInMax", l->bytes_in > 0 },
+                { "NetworkPacketsOutMax", l->packets_out > 0 }, { "NetworkPacketsInMax", l->packets_in > 0 },
+                { "NetworkNewConnectionsMax", l->flows_new > 0 }, { "NetworkOpenConnectionsMax", l->flows_open > 0 },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(all); i++)
+                if (all[i].changed)
+                        sandbox_changed(s, all[i].property);
+}
+
+static void on_net(int error, const NetResult *result, void *userdata) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        Sandbox *s = userdata;
+        struct SandboxPrivate *p = s->priv;
+
+        /* One that ends tells its waiter itself. */
+        if (!p->limits_done)
+                return;
+        if (error < 0) {
+                (void) sd_bus_error_setf(&e, BUS_ERROR_INTERNAL, "The network limits of sandbox %s are as they were: %s", s->id,
+                                         result->message);
+                finish(s, &e);
+                return;
+        }
+        s->net_limits = net_limits_over(&p->limits.net, &s->net_limits);
+        p->net_limits_set = true;
+        tell_net(s);
+        int r = start_machine(s, &e);
+        if (r >= 0)
+                return;
+        if (!sd_bus_error_is_set(&e))
+                (void) sandbox_set_error(s, &e, r, NULL);
+        finish(s, &e);
+}
+
+static int start(Sandbox *s, sd_bus_error *error) {
+        const Config *c = &s->manager->config;
+
+        if (!has_net(&s->priv->limits))
+                return start_machine(s, error);
+        if (s->slot == 0)
+                return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s was started by a cubed that knew no networks, and has none", s->id);
+        NetLimits own = net_limits_over(&s->priv->limits.net, &s->net_limits), l = net_limits_resolve(&own, &c->net_limits);
+        int r = net_client_set_limits(s->manager->net, s->slot, &l, on_net, s);
+        if (r == -ENOTCONN)
+                return sd_bus_error_setf(error, BUS_ERROR_INTERNAL, "cube-netd is being started again; try again");
+        return r;
 }
 
 static void on_turn(Sandbox *s, Turn *t) {

@@ -25,5 +25,6 @@ int sandbox_send_load(Sandbox *s, VmmReply reply, sd_bus_error *error) {
                 return sd_bus_error_is_set(error) ? r : sd_bus_error_set_errno(error, r);
 
         s->priv->kvm_fd = safe_close(s->priv->kvm_fd);
+        s->priv->tap_fd = safe_close(s->priv->tap_fd);
         return 0;
 }

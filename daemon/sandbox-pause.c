@@ -8,6 +8,7 @@
 
 #include "daemon/audit.h"
 #include "daemon/capture.h"
+#include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
 #include "dbus/bus-errors.h"
@@ -129,6 +130,7 @@ static void commit(Pausing *g) {
         Sandbox *s = g->sandbox;
         Snapshot *n = g->snapshot;
 
+        host_network_keep_slot(s->manager->network, s->slot, true);
         s->priv->kept_as = SANDBOX_PAUSED;
         s->priv->capture_id[0] = 0;
         sandbox_set_tops(s, n, n->has_memory ? n : NULL);

@@ -16,11 +16,12 @@
 
 /* Where a create is; named in errors. In order. */
 typedef enum SandboxStep {
-        STEP_NETNS,
+        STEP_SLOT,
         STEP_SCOPE,
         STEP_CONNECT,
         STEP_BUILD,
         STEP_CLAIM,
+        STEP_NETWORK,
         STEP_MEMORY,
         STEP_RUNNING,
         _STEP_MAX_SANDBOX,
@@ -51,7 +52,7 @@ struct SandboxPrivate {
         bool was_running;
 
         /* Until they are handed over. */
-        int listen_fd, netns_fd, kvm_fd;
+        int listen_fd, netns_fd, tap_fd, kvm_fd;
         /* Kept. */
         int console_fd;            /* logs, and why a boot went wrong */
         int overlay_fd;            /* what its disk writes to: a snapshot gives it a name */
@@ -91,7 +92,19 @@ struct SandboxPrivate {
         Scope *scope;
         VmmClient *vmm;
         bool vmm_lost;
-        bool netns_pending;
+
+        /* The network: sandbox-network.c. */
+        uint32_t mtu;              /* of its slot */
+        bool slot_other;           /* its old one was refused */
+        void (*slot_taken)(Sandbox *s);
+        sd_event_source *slot_source;
+        bool net_open;             /* what its policy allows passes */
+        bool net_opening, net_closing; /* a callback goes on */
+        bool net_close_again;      /* asked for a second time */
+        bool net_limits_set;       /* its own, in this slot */
+        void (*net_opened)(Sandbox *s, const sd_bus_error *error);
+        bool finish_waits;         /* for net_closing */
+        struct StatisticsRequest *statistics; /* that wait for cube-netd */
 
         uint64_t deadline_boot_usec; /* CLOCK_BOOTTIME; UINT64_MAX = none */
         uint64_t active_boot_usec;   /* CLOCK_BOOTTIME: when it was last seen not idle */
@@ -194,7 +207,22 @@ int sandbox_connect(Sandbox *s);
 /* When it was started, in ticks since boot: /proc/PID/stat. */
 int process_start_time(pid_t pid, uint64_t *ret);
 
+/* sandbox-network.c */
+/* taken is called in a round of the loop of its own, unless it fails. */
+int sandbox_take_slot(Sandbox *s, void (*taken)(Sandbox *s), sd_bus_error *error);
+/* The records of a claim. */
+void sandbox_put_network(const Sandbox *s, TlvWriter *w);
+/* 1: what its policy allows passes. 0: opened, which may be NULL, is called then. */
+int sandbox_network_open(Sandbox *s, void (*opened)(Sandbox *s, const sd_bus_error *error));
+/* Nothing passes. True while the host's connections to it are being ended: then the end of its VMM waits for that. */
+bool sandbox_network_close(Sandbox *s);
+/* There is another cube-netd. */
+void sandbox_network_renew(Sandbox *s);
+/* With its VMM. */
+void sandbox_drop_network(Sandbox *s);
+
 /* sandbox-exit.c */
+void sandbox_schedule_finish(Sandbox *s);
 /* Ends a create that went wrong; the first error counts. s stays valid until the next round. */
 void sandbox_fail(Sandbox *s, const sd_bus_error *error);
 void sandbox_failf(Sandbox *s, const char *name, const char *format, ...) _printf_(3, 4);
@@ -210,7 +238,8 @@ bool sandbox_read_exit_record(const char *dir, VmmExitRecord *ret);
 int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *message);
 /* -1 with error set unless it runs. */
 
-/* sandbox-statistics.c: of one in the making as well */
+/* sandbox-statistics.c: of one in the making as well, and without the network's */
+void sandbox_drop_statistics(Sandbox *s, const sd_bus_error *error);
 int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error);
 
 /* sandbox-pause.c: its VMM is gone, as it was to be */

@@ -17,6 +17,7 @@
 #include "base/parse.h"
 #include "daemon/audit.h"
 #include "daemon/capture.h"
+#include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-attach.h"
 #include "daemon/sandbox-overlay.h"
@@ -210,6 +211,26 @@ static void forget(Rollback *b) {
         vmm_client_forget(s->priv->vmm, "it was rolled back meanwhile");
 }
 
+/* Nobody of the host is connected any more with the guest that is no more: its successor knows nothing of that. */
+static int close_network(Rollback *b, NetDone done) {
+        Sandbox *s = b->sandbox;
+
+        if (s->slot == 0)
+                return -ENOTCONN;
+        s->priv->net_open = false;
+        int r = net_client_quiesce(s->manager->net, s->slot, done, b);
+        b->n_waits += r >= 0;
+        return r;
+}
+
+/* By and by, should cube-netd be away. */
+static void open_network(const Rollback *b) {
+        int r = sandbox_network_open(b->sandbox, NULL);
+
+        if (r < 0)
+                log_warning_errno(r, "The network of sandbox %s can't be opened: %m", b->sandbox->id);
+}
+
 static int send_claim(Rollback *b, VmmAgentReply reply) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
         Sandbox *s = b->sandbox;
@@ -236,6 +257,7 @@ static void on_safety_claimed(VmmClient *v, int error, const char *message, cons
                 return;
         }
         add_that_it_goes_on(b);
+        open_network(b);
         go_on(b, b->safety);
 }
 
@@ -321,6 +343,7 @@ static void on_claimed(VmmClient *v, int error, const char *message, const uint8
                 return;
         }
         sandbox_tell_claimed(b->sandbox, body, size);
+        open_network(b);
         audit_rolled_back(b->sandbox->manager->audit, b->sandbox, b->target);
         go_on(b, b->target);
 }
@@ -353,24 +376,38 @@ static void on_refused(VmmClient *v, int error, const char *message, const Packe
                 put_back(b);
 }
 
+static void claim_target(Rollback *b) {
+        forget(b);
+        int r = send_claim(b, on_claimed);
+        if (r >= 0)
+                return;
+        fail_errno(b, r, "the claim could not be sent");
+        put_back(b);
+}
+
+static void on_network_closed(int error, const NetResult *result, void *userdata) {
+        Rollback *b = userdata;
+
+        if (!rollback_wanted(b) || vmm_gone(b->sandbox))
+                return;
+        if (error < 0)
+                log_warning("Sandbox %s: connections of the host to it may hang for a while: %s", b->sandbox->id, result->message);
+        claim_target(b);
+}
+
 static void on_loaded(VmmClient *v, int error, const char *message, const PacketBody *body, void *userdata) {
         Rollback *b = userdata;
-        int r;
 
         if (!rollback_wanted(b) || vmm_gone(b->sandbox))
                 return;
         if (error < 0) {
                 fail_errno(b, error, message);
                 /* One that answers too late may have done it. */
-                r = error == -ETIMEDOUT ? error : call(b, VMM_OP_HELLO, NULL, NULL, 0, on_refused);
-        } else {
-                forget(b);
-                r = send_claim(b, on_claimed);
+                int r = error == -ETIMEDOUT ? error : call(b, VMM_OP_HELLO, NULL, NULL, 0, on_refused);
                 if (r < 0)
-                        fail_errno(b, r, "the claim could not be sent");
-        }
-        if (r < 0)
-                put_back(b);
+                        put_back(b);
+        } else if (close_network(b, on_network_closed) < 0)
+                claim_target(b);
 }
 
 static void on_captured(Sandbox *s, const sd_bus_error *error, Snapshot *n, void *userdata) {

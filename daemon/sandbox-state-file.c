@@ -7,18 +7,22 @@
  *
  * sandbox.json (sandbox-keep.c), of one that is paused or failed and has no VMM. */
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <stdio.h>
 
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/capture.h"
+#include "daemon/host-network.h"
 #include "daemon/id.h"
 #include "daemon/json-strict.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/write-file.h"
+#include "net/bpf/net-maps.h"
 
-#define STATE_FILE_MAX (128U * 1024U)
+/* A policy can be as long as a packet to cube-netd. */
+#define STATE_FILE_MAX (1024U * 1024U)
 #define STRING_MAX 1024U
 #define LABELS_MAX 64U
 
@@ -39,6 +43,8 @@ static int add_strings(json_object *o, const Sandbox *s, SandboxState state, con
                 { "on-timeout", sandbox_end_to_string(s->on_timeout) },
                 { "capture", *s->priv->capture_id ? s->priv->capture_id : NULL },
                 { "rollback", *s->priv->rollback_id ? s->priv->rollback_id : NULL },
+                { "address", *s->address4 ? s->address4 : NULL },
+                { "address6", *s->address6 ? s->address6 : NULL },
         };
         int r = 0;
 
@@ -74,6 +80,8 @@ static int add_numbers(json_object *o, const Sandbox *s) {
                 { "memory-layers", s->priv->n_memory_layers },
                 { "builder", s->builder },
                 { "checkpoint-number", s->priv->checkpoint_number },
+                { "slot", s->slot },
+                { "mtu", s->priv->mtu },
         };
         int r = 0;
 
@@ -96,6 +104,56 @@ static int add_labels(json_object *o, const Sandbox *s) {
         return r;
 }
 
+static int add_policy(json_object *o, const Sandbox *s) {
+        json_object *p;
+
+        int r = sandbox_policy_to_json(loaded_policy_rules(s->policy), &p);
+        return r < 0 ? r : json_add(o, "policy", p);
+}
+
+typedef struct LimitKey {
+        const char *name;
+        size_t offset;
+        uint64_t max;
+} LimitKey;
+
+static const LimitKey limit_keys[] = {
+        { "bytes-out", offsetof(NetLimits, bytes_out), UINT64_MAX },
+        { "bytes-in", offsetof(NetLimits, bytes_in), UINT64_MAX },
+        { "packets-out", offsetof(NetLimits, packets_out), UINT32_MAX },
+        { "packets-in", offsetof(NetLimits, packets_in), UINT32_MAX },
+        { "connections-new", offsetof(NetLimits, flows_new), UINT32_MAX },
+        { "connections-open", offsetof(NetLimits, flows_open), UINT32_MAX },
+};
+
+static uint64_t get_limit(const NetLimits *l, const LimitKey *k) {
+        const uint8_t *field = (const uint8_t *) l + k->offset;
+
+        return k->max == UINT64_MAX ? *(const uint64_t *) (const void *) field : *(const uint32_t *) (const void *) field;
+}
+
+static void set_limit(NetLimits *l, const LimitKey *k, uint64_t value) {
+        uint8_t *field = (uint8_t *) l + k->offset;
+
+        if (k->max == UINT64_MAX)
+                *(uint64_t *) (void *) field = value;
+        else
+                *(uint32_t *) (void *) field = (uint32_t) value;
+}
+
+/* Those that are its own. */
+static int add_limits(json_object *o, const Sandbox *s) {
+        json_object *l = json_object_new_object();
+        int r = json_add(o, "network-limits", l);
+
+        for (size_t i = 0; r >= 0 && i < ELEMENTSOF(limit_keys); i++) {
+                uint64_t value = get_limit(&s->net_limits, &limit_keys[i]);
+                if (value > 0)
+                        r = json_add_u64(l, limit_keys[i].name, value);
+        }
+        return r;
+}
+
 static int format(const Sandbox *s, SandboxState state, const Snapshot *disk, const Snapshot *memory, char **ret) {
         _cleanup_json_ json_object *o = json_object_new_object();
 
@@ -106,6 +164,10 @@ static int format(const Sandbox *s, SandboxState state, const Snapshot *disk, co
                 r = add_numbers(o, s);
         if (r >= 0)
                 r = add_labels(o, s);
+        if (r >= 0)
+                r = add_policy(o, s);
+        if (r >= 0)
+                r = add_limits(o, s);
         if (r < 0)
                 return r;
         const char *text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN);
@@ -253,6 +315,67 @@ static int load_ends(Sandbox *s, json_object *o) {
         return s->on_timeout < 0 ? -EBADMSG : 0;
 }
 
+static int load_address(json_object *o, const char *key, int family, char *ret, size_t size) {
+        uint8_t binary[sizeof(struct in6_addr)];
+        const char *text;
+
+        if (!json_object_object_get_ex(o, key, NULL))
+                return 0;
+        int r = json_get_string(o, key, size - 1, &text);
+        if (r < 0)
+                return r;
+        if (inet_pton(family, text, binary) <= 0)
+                return -EBADMSG;
+        (void) snprintf(ret, size, "%s", text);
+        return 0;
+}
+
+static int load_network_limits(Sandbox *s, json_object *o) {
+        json_object *l;
+        uint64_t value;
+
+        int r = json_get(o, "network-limits", json_type_object, &l);
+        for (size_t i = 0; r >= 0 && i < ELEMENTSOF(limit_keys); i++) {
+                if (!json_object_object_get_ex(l, limit_keys[i].name, NULL))
+                        continue;
+                r = json_get_u64(l, limit_keys[i].name, 1, limit_keys[i].max, &value);
+                if (r >= 0)
+                        set_limit(&s->net_limits, &limit_keys[i], value);
+        }
+        return r;
+}
+
+static int load_policy(Sandbox *s, json_object *o) {
+        _cleanup_(sandbox_policy_done) SandboxPolicy rules = SANDBOX_POLICY_INIT;
+        json_object *p;
+
+        /* A cubed that knew no policies wrote it: nothing passed. */
+        int r = json_object_object_get_ex(o, "policy", &p) ? sandbox_policy_from_json(p, &rules) : 0;
+        return r < 0 ? r : host_network_get_policy(s->manager->network, &rules, &s->policy);
+}
+
+static int load_network(Sandbox *s, json_object *o) {
+        uint64_t slot, mtu;
+
+        int r = load_policy(s, o);
+        if (r < 0 || !json_object_object_get_ex(o, "slot", NULL))
+                return r;
+        r = json_get_u64(o, "slot", 0, NET_SLOTS_MAX - 1, &slot);
+        if (r >= 0)
+                r = json_get_u64(o, "mtu", 0, UINT16_MAX, &mtu);
+        if (r >= 0)
+                r = load_address(o, "address", AF_INET, s->address4, sizeof(s->address4));
+        if (r >= 0)
+                r = load_address(o, "address6", AF_INET6, s->address6, sizeof(s->address6));
+        if (r >= 0)
+                r = load_network_limits(s, o);
+        if (r < 0)
+                return r;
+        s->slot = (uint32_t) slot;
+        s->priv->mtu = (uint32_t) mtu;
+        return 0;
+}
+
 /* kept: it has no VMM. */
 static int load_numbers(Sandbox *s, json_object *o, bool kept) {
         uint64_t owner, cpus, pid, uid;
@@ -337,6 +460,8 @@ static int parse(Sandbox *s, const char *text, size_t size, bool kept) {
                 r = load_layers(s, o);
         if (r >= 0)
                 r = load_checkpoints(s, o);
+        if (r >= 0)
+                r = load_network(s, o);
         s->state_changed_usec = s->created_usec;
         return r;
 }

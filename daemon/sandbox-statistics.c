@@ -9,6 +9,7 @@
 #include "base/parse.h"
 #include "daemon/sandbox-private.h"
 #include "dbus/bus-errors.h"
+#include "net/net-client.h"
 
 #define COUNTERS_MAX 64U
 #define STATISTICS_TIMEOUT_USEC (5 * USEC_PER_SEC)
@@ -110,9 +111,6 @@ static void on_statistics(VmmClient *c, int error, const char *message, const Pa
         a->done(a->sandbox, NULL, &st, a->userdata);
 }
 
-int sandbox_get_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error) {
-        return sandbox_in_making(s) ? sandbox_check_running(s, error) : sandbox_ask_statistics(s, done, userdata, error);
-}
 
 int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error) {
         if (!s->priv->vmm)
@@ -127,5 +125,78 @@ int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_b
                 free(a);
                 return sandbox_set_error(s, error, r, NULL);
         }
+        return 0;
+}
+
+/* The same with what cube-netd counts, which is asked first. */
+
+typedef struct StatisticsRequest {
+        Sandbox *sandbox;
+        bool known;
+        NetStats net;
+        StatisticsDone done;
+        void *userdata;
+        struct StatisticsRequest *next;
+} StatisticsRequest;
+
+static void request_unlink(StatisticsRequest *q) {
+        for (StatisticsRequest **i = &q->sandbox->priv->statistics; *i; i = &(*i)->next)
+                if (*i == q) {
+                        *i = q->next;
+                        return;
+                }
+}
+
+static void on_vmm(Sandbox *s, const sd_bus_error *error, const SandboxStatistics *st, void *userdata) {
+        _cleanup_free_ StatisticsRequest *q = userdata;
+        SandboxStatistics all;
+
+        if (error) {
+                q->done(s, error, NULL, q->userdata);
+                return;
+        }
+        all = *st;
+        all.net = q->known ? &q->net : NULL;
+        q->done(s, NULL, &all, q->userdata);
+}
+
+static void on_net(int error, const NetResult *result, void *userdata) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        StatisticsRequest *q = userdata;
+        Sandbox *s = q->sandbox;
+
+        request_unlink(q);
+        q->known = error >= 0;
+        q->net = result->stats;
+        if (sandbox_ask_statistics(s, on_vmm, q, &e) >= 0)
+                return;
+        q->done(s, &e, NULL, q->userdata);
+        free(q);
+}
+
+void sandbox_drop_statistics(Sandbox *s, const sd_bus_error *error) {
+        for (StatisticsRequest *q; (q = s->priv->statistics);) {
+                s->priv->statistics = q->next;
+                net_client_cancel(s->manager->net, q);
+                q->done(s, error, NULL, q->userdata);
+                free(q);
+        }
+}
+
+int sandbox_get_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error) {
+        if (sandbox_in_making(s) || !s->priv->vmm)
+                return sandbox_check_running(s, error);
+        if (s->slot == 0)
+                return sandbox_ask_statistics(s, done, userdata, error);
+
+        StatisticsRequest *q = new0(StatisticsRequest, 1);
+        if (!q)
+                return sd_bus_error_set_errno(error, ENOMEM);
+        *q = (StatisticsRequest) { .sandbox = s, .done = done, .userdata = userdata, .next = s->priv->statistics };
+        if (net_client_get_statistics(s->manager->net, s->slot, on_net, q) < 0) {
+                free(q);
+                return sandbox_ask_statistics(s, done, userdata, error);
+        }
+        s->priv->statistics = q;
         return 0;
 }

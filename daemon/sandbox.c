@@ -5,10 +5,10 @@
 #include "base/fd-util.h"
 #include "daemon/audit.h"
 #include "daemon/capture.h"
+#include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
 #include "dbus/bus-errors.h"
-#include "net/net-client.h"
 
 /* On top of the guest's own time to power off: until we stop believing that its VMM counts it. */
 #define STOP_GRACE_USEC (5 * USEC_PER_SEC)
@@ -72,6 +72,7 @@ int sandbox_new(Manager *m, const char *id, Sandbox **ret) {
         *s->priv = (struct SandboxPrivate) {
                 .listen_fd = -EBADF,
                 .netns_fd = -EBADF,
+                .tap_fd = -EBADF,
                 .kvm_fd = -EBADF,
                 .overlay_fd = -EBADF,
                 .console_fd = -EBADF,
@@ -93,6 +94,7 @@ static void drop_turns(Sandbox *s) {
 
         (void) sandbox_set_error(s, &e, -ECONNRESET, "cubed is going down");
         sandbox_drop_turns(s, &e);
+        sandbox_drop_statistics(s, &e);
 }
 
 static void free_waiters(SandboxWaiter *list) {
@@ -105,9 +107,8 @@ static void free_waiters(SandboxWaiter *list) {
 static void private_free(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
-        if (p->netns_pending && s->manager->net)
-                net_client_cancel(s->manager->net, s);
         drop_turns(s);
+        sandbox_drop_network(s);
         sandbox_drop_keep_write(s);
         sandbox_set_tops(s, NULL, NULL);
         sandbox_release_pending(s);
@@ -123,7 +124,7 @@ static void private_free(Sandbox *s) {
         vmm_client_free(p->vmm);
         scope_free(p->scope);
         vmm_process_done(&p->process);
-        close_many((int[]) { p->listen_fd, p->netns_fd, p->kvm_fd, p->overlay_fd, p->console_fd }, 5);
+        close_many((int[]) { p->listen_fd, p->kvm_fd, p->overlay_fd, p->console_fd }, 4);
         if (p->template)
                 template_release(p->template);
         free_waiters(p->waiters);
@@ -145,6 +146,7 @@ Sandbox *sandbox_free(Sandbox *s) {
         for (char **l = s->labels; l && *l; l++)
                 free(*l);
         free(s->labels);
+        loaded_policy_unref(s->policy);
         free(s->template_id);
         free(s->template_name);
         free(s->hostname);

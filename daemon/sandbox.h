@@ -73,7 +73,7 @@ typedef struct SandboxSpec {
         const char *request_id;
         char **labels;                     /* NAME=VALUE, NULL-terminated; may be NULL */
         const char *bound_client;          /* unique bus name whose end is the sandbox's */
-        LoadedPolicy *policy;              /* whom it may talk to; NULL: as the template has it, or nobody */
+        LoadedPolicy *policy;              /* whom it may talk to; NULL: as the template has it, or DefaultPolicy= */
         NetLimits net_limits;              /* 0: as configured; UINT64_MAX, UINT32_MAX: none */
         bool builder;                      /* a template in the making is warmed in it: see struct Sandbox */
 } SandboxSpec;

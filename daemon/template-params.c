@@ -65,6 +65,9 @@ int template_from_params(const TemplateBuildParams *p, Template **ret) {
         t->cpus = p->cpus;
         t->disk_bytes = p->disk_bytes;
         t->cmdline = strdup(strempty(p->cmdline));
+        t->has_policy = p->policy;
+        if (p->policy && sandbox_policy_copy(p->policy, &t->policy) < 0)
+                return -ENOMEM;
         if (!t->id || !t->name || !t->tag || !t->cmdline)
                 return -ENOMEM;
         *ret = TAKE_PTR(t);

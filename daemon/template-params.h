@@ -47,7 +47,7 @@ typedef struct TemplateBuildParams {
         uint64_t disk_bytes;      /* both multiples of 1 MiB */
 
         LoadedPolicy *build_policy; /* while it is made: its sandboxes don't inherit it; NULL: nobody */
-        const SandboxPolicy *policy; /* of sandboxes that are given none; NULL: nobody */
+        const SandboxPolicy *policy; /* of sandboxes that are given none; NULL: as DefaultPolicy= says */
 
         const TemplateWarmSpec *warm; /* NULL: sandboxes boot, nothing is run in it before */
 

@@ -453,13 +453,14 @@ TemplateWarm *template_warm_free(TemplateWarm *w) {
         return NULL;
 }
 
-int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, const TemplateWarmCallbacks *callbacks,
-                        void *userdata, TemplateWarm **ret, sd_bus_error *error) {
+int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, LoadedPolicy *policy,
+                        const TemplateWarmCallbacks *callbacks, void *userdata, TemplateWarm **ret, sd_bus_error *error) {
         const SandboxSpec sandbox = {
                 .template = t,
                 .owner_uid = t->owner_uid,
                 .timeout_usec = UINT64_MAX,
                 .idle_timeout_usec = UINT64_MAX,
+                .policy = policy,
                 .builder = true,
         };
         TemplateWarm *w = new0(TemplateWarm, 1);

@@ -30,7 +30,7 @@ typedef struct TemplateWarmCallbacks {
 } TemplateWarmCallbacks;
 
 /* t and spec are borrowed for as long as it lives. */
-int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, const TemplateWarmCallbacks *callbacks,
+int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, LoadedPolicy *policy, const TemplateWarmCallbacks *callbacks,
                         void *userdata, TemplateWarm **ret, sd_bus_error *error);
 void template_warm_cancel(TemplateWarm *w);
 TemplateWarm *template_warm_free(TemplateWarm *w);

@@ -8,7 +8,7 @@
 #include "daemon/json-strict.h"
 #include "daemon/template.h"
 
-#define JSON_BYTES_MAX KIB(64)
+#define JSON_BYTES_MAX MIB(1)
 #define ROOT_ALIGN 4096U
 
 static const char *const file_names[_TEMPLATE_FILE_MAX] = TEMPLATE_FILE_NAMES;
@@ -25,6 +25,7 @@ Template *template_free(Template *t) {
         free(t->tag);
         free(t->root_type);
         free(t->cmdline);
+        sandbox_policy_done(&t->policy);
         free(t);
         return NULL;
 }
@@ -57,6 +58,15 @@ int template_open_file(const Template *t, TemplateFile file, int *ret_fd) {
         return 0;
 }
 
+static int add_policy(json_object *o, const Template *t) {
+        json_object *p;
+
+        if (!t->has_policy)
+                return 0;
+        int r = sandbox_policy_to_json(&t->policy, &p);
+        return r < 0 ? r : json_add(o, "policy", p);
+}
+
 json_object *template_to_json(const Template *t) {
         _cleanup_json_ json_object *o = json_object_new_object();
 
@@ -66,7 +76,7 @@ json_object *template_to_json(const Template *t) {
             json_add_string(o, "root_type", t->root_type) < 0 ||
             json_add(o, "kernel", kernel_info_to_json(&t->kernel)) < 0 ||
             json_add_string(o, "cmdline", t->cmdline) < 0 || json_add_u64(o, "mem_bytes", t->mem_bytes) < 0 ||
-            json_add_u64(o, "cpus", t->cpus) < 0 || json_add_u64(o, "disk_bytes", t->disk_bytes) < 0)
+            json_add_u64(o, "cpus", t->cpus) < 0 || json_add_u64(o, "disk_bytes", t->disk_bytes) < 0 || add_policy(o, t) < 0)
                 return NULL;
         return TAKE_PTR(o);
 }
@@ -158,6 +168,14 @@ static int parse_strings(json_object *o, Template *t) {
         return r;
 }
 
+/* A template of a cubed that knew none has none. */
+static int parse_policy(json_object *o, Template *t) {
+        json_object *p;
+
+        t->has_policy = json_object_object_get_ex(o, "policy", &p);
+        return t->has_policy ? sandbox_policy_from_json(p, &t->policy) : 0;
+}
+
 static bool is_consistent(const Template *t) {
         return sandbox_id_valid(t->id) && template_name_valid(t->name) && template_name_valid(t->tag) &&
                 (streq(t->root_type, "squashfs") || streq(t->root_type, "erofs")) &&
@@ -169,7 +187,7 @@ static bool is_consistent(const Template *t) {
 static int parse(const char *text, size_t size, Template *t, const char **ret_reason) {
         static const char *const keys[] = {
                 "version", "id", "name", "tag", "owner_uid", "created_usec", "root_type", "kernel", "cmdline",
-                "mem_bytes", "cpus", "disk_bytes", "files", NULL,
+                "mem_bytes", "cpus", "disk_bytes", "files", "policy", NULL,
         };
         _cleanup_json_ json_object *o = NULL;
         uint64_t version;
@@ -193,6 +211,8 @@ static int parse(const char *text, size_t size, Template *t, const char **ret_re
                 r = parse_numbers(o, t);
         if (r >= 0)
                 r = parse_files(o, t);
+        if (r >= 0)
+                r = parse_policy(o, t);
         if (r < 0)
                 return r;
 

@@ -44,7 +44,8 @@ struct Template {
         uint64_t mem_bytes;   /* defaults of its sandboxes */
         uint32_t cpus;
         uint64_t disk_bytes;
-        SandboxPolicy policy; /* of its sandboxes, where they are given none */
+        bool has_policy;
+        SandboxPolicy policy; /* of its sandboxes, where they are given none; without it as DefaultPolicy= says */
         uint64_t file_bytes[_TEMPLATE_FILE_MAX];
         char file_sha256[_TEMPLATE_FILE_MAX][SHA256_HEX_SIZE]; /* of disk.img: see image/hash-file.h */
 

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "base/fd-util.h"
 #include "base/packet-client.h"
 #include "net/net-client.h"
 #include "net/net-proto.h"
@@ -30,6 +31,7 @@ struct NetClient {
         sd_event *event;
         sd_event_source *source, *timer;
         PacketClient *packets;
+        bool broken;           /* the peer is gone, what waits for it is told by the loop */
         Request *requests;
         int entries;           /* map that claims are written to; of the last setup */
         NetEventHandler handler;
@@ -64,7 +66,12 @@ int net_client_new(sd_event *event, NetClient **ret) {
         return 0;
 }
 
+bool net_client_is_connected(const NetClient *c) {
+        return c->packets && !c->broken;
+}
+
 void net_client_detach(NetClient *c) {
+        c->broken = false;
         c->source = sd_event_source_disable_unref(c->source);
         c->timer = sd_event_source_disable_unref(c->timer);
         packet_client_free(TAKE_PTR(c->packets));
@@ -202,8 +209,9 @@ static void on_reply(int error, const PacketBody *body, void *userdata) {
                 q->done(error, &result, q->userdata);
 }
 
-static int call(NetClient *c, uint16_t op, const TlvWriter *body, NetnsDone netns_done, NetDone done, void *userdata) {
-        if (!c->packets)
+static int call_fds(NetClient *c, uint16_t op, const TlvWriter *body, const int *fds, size_t n_fds, NetnsDone netns_done,
+                    NetDone done, void *userdata) {
+        if (!net_client_is_connected(c))
                 return -ENOTCONN;
 
         Request *q = new0(Request, 1);
@@ -220,14 +228,19 @@ static int call(NetClient *c, uint16_t op, const TlvWriter *body, NetnsDone netn
 
         int r = body ? tlv_writer_finish(body) : 0;
         if (r >= 0)
-                r = packet_client_call(c->packets, op, body, NULL, 0, NET_TIMEOUT_USEC, on_reply, q);
+                r = packet_client_call(c->packets, op, body, fds, n_fds, NET_TIMEOUT_USEC, on_reply, q);
         if (r < 0) {
                 free(q);
-                return r;
+                c->broken = r == -EPIPE || r == -ECONNRESET;
+                return c->broken ? -ENOTCONN : r;
         }
         c->requests = q;
         rearm(c);
         return 0;
+}
+
+static int call(NetClient *c, uint16_t op, const TlvWriter *body, NetnsDone netns_done, NetDone done, void *userdata) {
+        return call_fds(c, op, body, NULL, 0, netns_done, done, userdata);
 }
 
 int net_client_new_netns(NetClient *c, NetnsDone done, void *userdata) {
@@ -343,6 +356,32 @@ int net_client_claim(NetClient *c, uint32_t slot, const NetEntry *entry) {
         if (c->entries < 0)
                 return -ENOTCONN;
         return syscall(SYS_bpf, BPF_MAP_UPDATE_ELEM, &attr, sizeof(attr)) < 0 ? -errno : 0;
+}
+
+int net_client_get_entry(const NetClient *c, uint32_t slot, NetEntry *ret) {
+        union bpf_attr attr = {
+                .map_fd = (uint32_t) c->entries,
+                .key = (uintptr_t) &slot,
+                .value = (uintptr_t) ret,
+        };
+
+        if (c->entries < 0)
+                return -ENOTCONN;
+        return syscall(SYS_bpf, BPF_MAP_LOOKUP_ELEM, &attr, sizeof(attr)) < 0 ? -errno : 0;
+}
+
+void net_client_close_slot(NetClient *c, int netns_fd, int tap_fd) {
+        int fds[2];
+        size_t n = 0;
+
+        if (netns_fd >= 0)
+                fds[n++] = netns_fd;
+        if (tap_fd >= 0)
+                fds[n++] = tap_fd;
+        /* It closes what comes with a request that asks for nothing. Without it they are closed here after all. */
+        if (n > 0 && c)
+                (void) call_fds(c, NET_OP_PING, NULL, fds, n, NULL, NULL, NULL);
+        close_many(fds, n);
 }
 
 void net_client_on_event(NetClient *c, NetEventHandler handler, void *userdata) {

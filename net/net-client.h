@@ -23,6 +23,7 @@ DEFINE_CLEANUP(NetClient *, net_client_free);
 /* Takes fd on success. What was connected before is dropped. */
 int net_client_attach(NetClient *c, int fd);
 void net_client_detach(NetClient *c);
+bool net_client_is_connected(const NetClient *c);
 
 /* error: 0 or negative errno, then message is text for people (never NULL). Take *fd by TAKE_FD. */
 typedef void (*NetnsDone)(int error, const char *message, int *fd, void *userdata);
@@ -61,7 +62,8 @@ int net_client_setup(NetClient *c, const NetSetup *setup, NetDone done, void *us
 int net_client_new_slot(NetClient *c, uint32_t slot, NetDone done, void *userdata);
 /* Kept slots are given to nobody else while they have no links: those of paused sandboxes, after each setup. */
 int net_client_keep_slot(NetClient *c, uint32_t slot, bool keep, NetDone done, void *userdata);
-/* Nobody reaches it any more, and the host's connections to it have ended: before kill, pause, rollback reply. */
+/* Nobody reaches it any more, and the host's connections to it have ended: before kill, pause, rollback reply. Its links
+ * may be gone already. */
 int net_client_quiesce(NetClient *c, uint32_t slot, NetDone done, void *userdata);
 
 typedef struct NetRules {
@@ -81,6 +83,10 @@ int net_client_shutdown(NetClient *c, NetDone done, void *userdata);
 
 /* At once and without cube-netd: one write to a plain map. -ENOTCONN before the first setup is done. */
 int net_client_claim(NetClient *c, uint32_t slot, const NetEntry *entry);
+/* What is there: the same, one read. -ENOENT: the slot has no links. */
+int net_client_get_entry(const NetClient *c, uint32_t slot, NetEntry *ret);
+/* Closes descriptors of a slot that nobody wants any more, by cube-netd: the kernel takes its time for the last of them. */
+void net_client_close_slot(NetClient *c, int netns_fd, int tap_fd);
 
 typedef enum NetEventKind {
         NET_DENIED,            /* slot, reason, protocol, address, port, count, inbound */

@@ -362,7 +362,7 @@ static int handle_quiesce(Request *q) {
         uint32_t slot;
         unsigned ended = 0;
 
-        int r = need_present_slot(q, &slot);
+        int r = need_slot(q, &slot);
         if (r >= 0)
                 r = network_slot_quiesce(q->netd->network, slot, &ended);
         if (r >= 0)

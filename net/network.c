@@ -121,6 +121,8 @@ static void add_present(Datapath *d, unsigned slot, void *userdata) {
 
         if (slot >= NET_SLOTS_MAX || !slot_has_links(slot)) {
                 (void) datapath_remove_slot(d, slot);
+                if (slot < NET_SLOTS_MAX)
+                        n->free_at[slot] = now_usec() + QUARANTINE_USEC;
                 return;
         }
         n->free_at[slot] = BUSY;
@@ -360,24 +362,26 @@ void network_slot_keep(Network *n, unsigned slot, bool keep) {
 
 int network_slot_quiesce(Network *n, unsigned slot, unsigned *ret_ended) {
         unsigned ended4 = 0, ended6 = 0;
-        NetEntry entry;
+        NetEntry entry = {};
         NetSlot s;
 
         int r = datapath_get_entry(n->datapath, slot, &entry);
-        if (r < 0)
+        bool present = r >= 0;
+        if (r < 0 && r != -ENOENT)
                 return r;
         slot_fill(&n->plan, slot, &s);
         entry.policy = NET_POLICY_DENY;
         entry.flags = NET_ENTRY_CLOSED;
         entry.owner = UINT32_MAX;
         entry.generation++;
-        r = datapath_set_entry(n->datapath, slot, &entry);
-        /* While packets still pass, so that the sandbox's end hears of it too. */
+        r = present ? datapath_set_entry(n->datapath, slot, &entry) : 0;
+        /* While packets still pass, so that the sandbox's end hears of it too. Of one whose links are gone the host's
+         * connections are left. */
         if (r >= 0)
                 r = host_sockets_destroy(NET_TAG4, &s.addr4, &ended4);
         if (r >= 0 && n->plan.net6.tag != 0)
                 r = host_sockets_destroy(NET_TAG6, &s.addr6, &ended6);
-        if (r >= 0)
+        if (r >= 0 && present)
                 r = datapath_cut(n->datapath, slot);
         *ret_ended = ended4 + ended6;
         return r;

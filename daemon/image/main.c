@@ -32,7 +32,7 @@
 #define REPORT_FD 3
 #define STORE_FD 3
 #define MODULES_FD 4
-#define DESCRIPTION_MAX KIB(64)
+#define DESCRIPTION_MAX MIB(1)
 
 typedef struct Verb {
         const char *name;

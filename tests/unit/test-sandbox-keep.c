@@ -7,6 +7,7 @@
 
 #include "base/fd-util.h"
 #include "daemon/capture.h"
+#include "daemon/host-network.h"
 #include "daemon/manager-private.h"
 #include "daemon/sandbox-private.h"
 #include "tests/unit/snapshot-fixture.h"
@@ -29,7 +30,13 @@ static void case_init(Case *c) {
                 .event = c->f.event, .priv = &c->priv, .store = c->f.client, .snapshots = c->f.store,
                 .config.runtime_directory = c->runtime,
         };
+        assert_ok(host_network_new(&c->manager, &c->manager.network));
         assert_ok(mkdirat(c->f.dir.fd, "sandboxes", 0700));
+}
+
+static void case_done(Case *c) {
+        host_network_free(c->manager.network);
+        fixture_done(&c->f);
 }
 
 static Sandbox *make_sandbox(Case *c) {
@@ -52,6 +59,9 @@ static Sandbox *make_sandbox(Case *c) {
         /* Of its VMM; none of it is kept. */
         s->deadline_usec = s->priv->deadline_boot_usec = 1;
         s->vmm_pid = 4711;
+        s->slot = 7;
+        strcpy(s->address4, "10.209.0.7");
+        s->policy = loaded_policy_ref(host_network_internet_policy(c->manager.network));
         return s;
 }
 
@@ -107,10 +117,13 @@ TEST(what_is_kept_is_found_again) {
         assert_true(t->timeout_usec == 5 * USEC_PER_SEC && t->idle_timeout_usec == 7 * USEC_PER_SEC);
         assert_true(t->on_timeout == SANDBOX_END_PAUSE_DISK && t->checkpoint_usec == UINT64_MAX);
         assert_streq(t->labels[0], "a=b");
+        assert_eq(t->slot, 7);
+        assert_streq(t->address4, "10.209.0.7");
+        assert_true(t->policy == host_network_internet_policy(c.manager.network));
         sandbox_done(t);
         sandbox_done(s);
         snapshot_release(n);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(the_last_one_written_counts) {
@@ -129,7 +142,24 @@ TEST(the_last_one_written_counts) {
         sandbox_done(t);
         sandbox_done(s);
         snapshot_release(n);
-        fixture_done(&c.f);
+        case_done(&c);
+}
+
+TEST(who_waits_is_told_though_another_one_comes_behind) {
+        Case c;
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, NULL, NULL));
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, NULL, NULL));
+        assert_ok(kept(&c, 1));
+        settle(&c);
+        assert_eq(c.n_done, 1);
+        sandbox_done(s);
+        snapshot_release(n);
+        case_done(&c);
 }
 
 TEST(what_is_forgotten_is_gone) {
@@ -152,7 +182,7 @@ TEST(what_is_forgotten_is_gone) {
         sandbox_done(s);
         settle(&c);
         assert_eq(c.f.store->n_snapshots, 0);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(with_its_sandbox_the_snapshot_goes_too) {
@@ -173,7 +203,7 @@ TEST(with_its_sandbox_the_snapshot_goes_too) {
         assert_true(snapshot_store_find(c.f.store, id));
         settle(&c);
         assert_true(!snapshot_store_find(c.f.store, id));
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(forgotten_while_it_is_written) {
@@ -193,7 +223,7 @@ TEST(forgotten_while_it_is_written) {
         (void) kept(&c, 2);
         assert_true(!there(&c, "sandboxes/" MADE_SANDBOX));
         snapshot_release(n);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(a_cubed_that_goes_down_leaves_it_to_the_next) {
@@ -208,7 +238,7 @@ TEST(a_cubed_that_goes_down_leaves_it_to_the_next) {
         assert_ok(kept(&c, 1));
         assert_true(there(&c, "sandboxes/" MADE_SANDBOX "/sandbox.json"));
         snapshot_release(n);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(one_whose_snapshot_is_lost_is_failed) {
@@ -225,7 +255,7 @@ TEST(one_whose_snapshot_is_lost_is_failed) {
         assert_true(t->state == SANDBOX_FAILED && t->priv->layers_unknown && !t->disk_top);
         sandbox_done(t);
         sandbox_done(s);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(what_is_forgotten_is_not_written_any_more) {
@@ -241,7 +271,7 @@ TEST(what_is_forgotten_is_not_written_any_more) {
         assert_eq(kept(&c, 2), -ECANCELED);
         assert_true(!there(&c, "sandboxes/" MADE_SANDBOX));
         sandbox_done(s);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(a_change_to_one_whose_snapshot_is_not_found_does_not_make_it_forget_which) {
@@ -264,7 +294,7 @@ TEST(a_change_to_one_whose_snapshot_is_not_found_does_not_make_it_forget_which) 
         assert_true(strstr(text, id));
         sandbox_done(t);
         sandbox_done(s);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(while_cubed_starts_the_snapshot_does_not_go_with_one_that_can_not_be_read) {
@@ -283,7 +313,7 @@ TEST(while_cubed_starts_the_snapshot_does_not_go_with_one_that_can_not_be_read) 
         sandbox_done(t);
         sandbox_done(s);
         assert_eq(c.f.store->n_snapshots, 1);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 static void replace(const Case *c, const char *text) {
@@ -323,5 +353,5 @@ TEST(what_is_odd_is_refused) {
         assert_eq(sandbox_find_kept(&c.manager, s->id, &t), -EBADMSG);
         sandbox_done(s);
         snapshot_release(n);
-        fixture_done(&c.f);
+        case_done(&c);
 }

@@ -3,6 +3,7 @@
 /* What a create that starts from a snapshot gets: which is restored, which is booted from the same disks, and what is
  * refused. */
 
+#include "daemon/host-network.h"
 #include "daemon/manager-private.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template.h"
@@ -45,6 +46,8 @@ static Sandbox *apply(const SandboxSpec *spec, const char *error_name) {
         SandboxSpec s = *spec;
         Sandbox *sandbox;
 
+        if (!manager.network)
+                assert_ok(host_network_new(&manager, &manager.network));
         manager.config.runtime_directory = (char *) "/tmp";
         manager.config.max_sandboxes = manager.config.max_sandboxes_per_user = CONFIG_UNLIMITED;
         manager.config.grow_mem_bytes = GIB(4);

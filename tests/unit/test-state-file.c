@@ -7,6 +7,7 @@
 
 #include "base/fd-util.h"
 #include "daemon/capture.h"
+#include "daemon/host-network.h"
 #include "daemon/manager-private.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/write-file.h"
@@ -25,6 +26,7 @@ static Sandbox *make(void) {
         if (!manager.config.runtime_directory) {
                 assert_true(mkdtemp(dir));
                 manager.config.runtime_directory = dir;
+                assert_ok(host_network_new(&manager, &manager.network));
         }
         (void) snprintf(parent, sizeof(parent), "%s/sandbox", dir);
         (void) mkdir(parent, 0700);
@@ -52,6 +54,7 @@ static Sandbox *make(void) {
         s->vmm_pid = 4711;
         s->vmm_uid = 0x70000005;
         s->priv->vmm_start_time = 99;
+        s->policy = loaded_policy_ref(host_network_deny_policy(manager.network));
         return s;
 }
 
@@ -87,6 +90,54 @@ TEST(a_round_trip) {
         t->vmm_uid = 0;
         sandbox_free(t);
         done(s);
+}
+
+TEST(a_place_in_the_network) {
+        static char allow[] = "example.com tcp:443", deny[] = "8.8.8.8", inbound[] = "192.0.2.0/24";
+        const SandboxPolicy rules = {
+                .internet = true,
+                .allow = (char *[]) { allow, NULL },
+                .deny = (char *[]) { deny, NULL },
+                .inbound = (char *[]) { inbound, NULL },
+        };
+        Sandbox *s = make(), *t;
+
+        s->slot = 300;
+        strcpy(s->address4, "10.209.1.44");
+        strcpy(s->address6, "fd00::12c");
+        s->priv->mtu = 1400;
+        s->net_limits = (NetLimits) { .bytes_out = 1000, .bytes_in = UINT64_MAX, .flows_open = UINT32_MAX };
+        loaded_policy_unref(s->policy);
+        assert_ok(host_network_get_policy(manager.network, &rules, &s->policy));
+        assert_ok(sandbox_save(s));
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_eq(t->slot, 300);
+        assert_eq(t->priv->mtu, 1400);
+        assert_streq(t->address4, "10.209.1.44");
+        assert_streq(t->address6, "fd00::12c");
+        assert_true(memcmp(&t->net_limits, &s->net_limits, sizeof(t->net_limits)) == 0);
+        assert_true(t->policy == s->policy && sandbox_policy_equal(loaded_policy_rules(t->policy), &rules));
+        t->vmm_uid = 0;
+        sandbox_free(t);
+        done(s);
+}
+
+TEST(a_long_policy_is_read_again) {
+        char *allow[4097] = {};
+        Sandbox *s = make(), *t;
+
+        for (unsigned i = 0; i < 4096; i++)
+                assert_true(asprintf(&allow[i], "2001:db8:ffff:ffff:ffff:ffff:ffff:%x/128 tcp:10000-20000,%u", i, 30000 + i) > 0);
+        loaded_policy_unref(s->policy);
+        assert_ok(host_network_get_policy(manager.network, &(SandboxPolicy) { .allow = allow }, &s->policy));
+        assert_ok(sandbox_save(s));
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_true(t->policy == s->policy);
+        t->vmm_uid = 0;
+        sandbox_free(t);
+        done(s);
+        for (unsigned i = 0; i < 4096; i++)
+                free(allow[i]);
 }
 
 TEST(layers_and_a_capture_that_is_under_way) {
@@ -179,6 +230,61 @@ TEST(a_builder_is_marked) {
         assert_true(!t->builder);
         t->vmm_uid = 0;
         sandbox_free(t);
+        done(s);
+}
+
+/* Saves s with `with` in place of `what`. */
+static void rewrite(const Sandbox *s, const char *what, const char *with) {
+        _cleanup_free_ char *text = NULL, *other = NULL;
+
+        assert_ok(sandbox_save(s));
+        assert_ok(read_file(AT_FDCWD, path, 65536, &text, NULL));
+        char *at = strstr(text, what);
+        if (!at)
+                test_stop(TEST_FAILED, __LINE__, "there is no %s in %s", what, text);
+        assert_true(asprintf(&other, "%.*s%s%s", (int) (at - text), text, with, at + strlen(what)) > 0);
+        assert_ok(write_file(path, other));
+}
+
+TEST(a_file_of_a_cubed_without_networks) {
+        Sandbox *s = make(), *t;
+
+        s->slot = 9;
+        strcpy(s->address4, "10.209.0.9");
+        rewrite(s, ",\"policy\":{\"default\":\"deny\"},\"network-limits\":{}", "");
+        assert_eq(sandbox_load(&manager, s->id, &t), -EBADMSG);
+        rewrite(s, ",\"slot\":9,\"mtu\":0", "");
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_true(t->slot == 0 && !*t->address4 && t->policy == host_network_deny_policy(manager.network));
+        t->vmm_uid = 0;
+        sandbox_free(t);
+        done(s);
+}
+
+TEST(odd_networks_are_refused) {
+        static const struct {
+                const char *what, *with;
+        } cases[] = {
+                { "\"slot\":9", "\"slot\":65536" },
+                { "\"slot\":9", "\"slot\":\"9\"" },
+                { "\"mtu\":1500", "\"mtu\":65536" },
+                { "\"10.209.0.9\"", "\"10.209.0\"" },
+                { "\"10.209.0.9\"", "\"fd00::9\"" },
+                { "{\"default\":\"deny\"}", "\"deny\"" },
+                { "{\"default\":\"deny\"}", "{\"default\":\"all\"}" },
+                { "\"network-limits\":{}", "\"network-limits\":{\"packets-out\":4294967296}" },
+                { "\"network-limits\":{}", "\"network-limits\":[]" },
+        };
+        Sandbox *s = make(), *t;
+
+        s->slot = 9;
+        s->priv->mtu = 1500;
+        strcpy(s->address4, "10.209.0.9");
+        for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+                rewrite(s, cases[i].what, cases[i].with);
+                if (sandbox_load(&manager, s->id, &t) != -EBADMSG)
+                        test_stop(TEST_FAILED, __LINE__, "case %zu: %s was not refused", i, cases[i].with);
+        }
         done(s);
 }
 

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A sandbox's place in the network: slot, addresses, policy.
+ *
+ * The slot comes from the pool, before there is a VMM, and lives as long as that: the VMM is given its tap and its
+ * namespace, and nobody else keeps them. It is open from the moment its guest has taken a claim, by one write to a map; and
+ * it is closed, with all connections of the host to it ended, before anybody is told that the sandbox has stopped, paused or
+ * gone back in time. While it is closed nothing passes, whatever the policy says.
+ *
+ * cube-netd may be away at any time. What is in force stays in force then, and what is wanted waits for it. */
+
+#include <endian.h>
+
+#include "daemon/audit.h"
+#include "daemon/host-network.h"
+#include "daemon/log.h"
+#include "daemon/sandbox-private.h"
+#include "dbus/bus-errors.h"
+#include "net/bpf/net-maps.h"
+
+#define GATEWAY4_TEXT "169.254.77.1"
+
+static HostNetwork *network(const Sandbox *s) {
+        return s->manager->network;
+}
+
+/* The slot. */
+
+static int on_slot_source(sd_event_source *source, void *userdata) {
+        Sandbox *s = userdata;
+
+        s->priv->slot_source = sd_event_source_disable_unref(s->priv->slot_source);
+        s->priv->slot_taken(s);
+        return 0;
+}
+
+static void take_over(Sandbox *s, NetworkSlot *slot) {
+        struct SandboxPrivate *p = s->priv;
+        bool moved = s->slot != 0 && s->slot != slot->slot;
+
+        if (moved)
+                log_notice("Sandbox %s: its address %s is not free any more, it is %s now", s->id, s->address4, slot->address4);
+        s->slot = slot->slot;
+        memcpy(s->address4, slot->address4, sizeof(s->address4));
+        memcpy(s->address6, slot->address6, sizeof(s->address6));
+        p->mtu = slot->mtu;
+        p->netns_fd = TAKE_FD(slot->netns_fd);
+        p->tap_fd = TAKE_FD(slot->tap_fd);
+        sandbox_changed(s, "NetworkAddress");
+        sandbox_changed(s, "NetworkAddress6");
+}
+
+static void on_slot(int error, const char *message, NetworkSlot *slot, void *userdata) {
+        Sandbox *s = userdata;
+
+        if (!sandbox_in_making(s) || s->priv->exited || sd_bus_error_is_set(&s->priv->error))
+                return;
+        /* Networks were renumbered, or somebody else has it: better another address than no sandbox. */
+        if ((error == -EINVAL || error == -EEXIST) && s->slot != 0 && !s->priv->slot_other) {
+                s->priv->slot_other = true;
+                error = host_network_take_slot(network(s), 0, on_slot, s);
+                if (error >= 0)
+                        return;
+        }
+        if (error < 0) {
+                sandbox_failf(s, error == -ENETDOWN ? BUS_ERROR_HOST_UNSUPPORTED :
+                              error == -ENOSPC ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
+                              "Sandbox %s got no place in the network: %s", s->id, message);
+                return;
+        }
+        take_over(s, slot);
+        /* In a round of its own: what follows is a fork. */
+        int r = sd_event_add_defer(s->manager->event, &s->priv->slot_source, on_slot_source, s);
+        if (r < 0)
+                sandbox_failf(s, BUS_ERROR_NO_RESOURCES, "Sandbox %s could not be started: %s", s->id, strerror(-r));
+}
+
+int sandbox_take_slot(Sandbox *s, void (*taken)(Sandbox *s), sd_bus_error *error) {
+        const char *failure = host_network_failure(network(s));
+
+        if (failure)
+                return sd_bus_error_setf(error, BUS_ERROR_HOST_UNSUPPORTED, "%s", failure);
+        s->priv->slot_taken = taken;
+        s->priv->slot_other = false;
+        int r = host_network_take_slot(network(s), s->slot, on_slot, s);
+        return r < 0 ? sd_bus_error_set_errno(error, r) : 0;
+}
+
+/* What was asked for comes no more; descriptors that no VMM got go. */
+void sandbox_drop_network(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+
+        p->slot_source = sd_event_source_disable_unref(p->slot_source);
+        p->net_open = p->net_opening = p->net_closing = p->net_limits_set = false;
+        p->net_opened = NULL;
+        if (!network(s))
+                return;
+        host_network_cancel(network(s), s);
+        host_network_drop_slot(network(s), TAKE_FD(p->netns_fd), TAKE_FD(p->tap_fd));
+}
+
+static void put_address(TlvWriter *w, uint32_t family, uint32_t prefix, const uint8_t *address, const uint8_t *gateway, size_t size) {
+        AgentNetwork n = { .family = htole32(family), .prefix = htole32(prefix), .gateway_mac = NET_GATEWAY_MAC };
+
+        memcpy(n.address, address, size);
+        memcpy(n.gateway, gateway, size);
+        tlv_put(w, AGENT_TAG_NETWORK, &n, sizeof(n));
+}
+
+void sandbox_put_network(const Sandbox *s, TlvWriter *w) {
+        static const uint8_t guest4[] = NET_INNER4(NET_INNER_GUEST), gateway4[] = NET_INNER4(NET_INNER_GATEWAY);
+        static const uint8_t guest6[] = NET_INNER6(NET_INNER_GUEST), gateway6[] = NET_INNER6(NET_INNER_GATEWAY);
+
+        if (s->slot == 0)
+                return;
+        put_address(w, 4, NET_INNER4_PREFIX, guest4, gateway4, sizeof(guest4));
+        if (*s->address6)
+                put_address(w, 6, NET_INNER6_PREFIX, guest6, gateway6, sizeof(guest6));
+        if (s->priv->mtu > 0)
+                tlv_put_u32(w, AGENT_TAG_MTU, s->priv->mtu);
+        tlv_put_str(w, AGENT_TAG_NAMESERVER, GATEWAY4_TEXT);
+}
+
+/* Opening. */
+
+static void open_go_on(Sandbox *s);
+
+static void open_finish(Sandbox *s, const char *name, const char *message) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        void (*opened)(Sandbox *, const sd_bus_error *) = TAKE_PTR(s->priv->net_opened);
+
+        s->priv->net_opening = false;
+        s->priv->net_open = !name;
+        if (name)
+                (void) sd_bus_error_setf(&e, name, "The network of sandbox %s can't be opened: %s", s->id, message);
+        if (opened)
+                opened(s, name ? &e : NULL);
+        else if (name)
+                log_warning("%s", strempty(e.message));
+}
+
+static const char *error_name(int error) {
+        return error == -ENETDOWN ? BUS_ERROR_HOST_UNSUPPORTED : error == -EINVAL || error == -E2BIG ? BUS_ERROR_INVALID_ARGUMENT :
+                error == -ENOMEM || error == -ENOSPC ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL;
+}
+
+static void on_ready(int error, const char *message, void *userdata) {
+        Sandbox *s = userdata;
+
+        if (!s->priv->net_opening)
+                return;
+        if (error < 0)
+                open_finish(s, error_name(error), message);
+        else
+                open_go_on(s);
+}
+
+static void on_policy(int error, const char *message, LoadedPolicy *p, void *userdata) {
+        on_ready(error, message, userdata);
+}
+
+static void on_limits(int error, const NetResult *result, void *userdata) {
+        Sandbox *s = userdata;
+
+        s->priv->net_limits_set = error >= 0;
+        if (netd_is_away(error) && s->priv->net_opening)
+                (void) host_network_wait(network(s), on_ready, s);
+        else
+                on_ready(error, result->message, s);
+}
+
+static bool has_own_limits(const Sandbox *s) {
+        const NetLimits *l = &s->net_limits;
+
+        return l->bytes_out > 0 || l->bytes_in > 0 || l->packets_out > 0 || l->packets_in > 0 || l->flows_new > 0 || l->flows_open > 0;
+}
+
+static int claim(Sandbox *s) {
+        NetClient *net = s->manager->net;
+        NetEntry before, entry = { .owner = s->owner_uid };
+
+        if (!loaded_policy_get_entry(s->policy, &entry.policy, &entry.flags))
+                return -EAGAIN;
+        int r = net_client_get_entry(net, s->slot, &before);
+        if (r < 0)
+                return r;
+        entry.generation = before.generation + 1;
+        return net_client_claim(net, s->slot, &entry);
+}
+
+/* 1: open, 0: a callback goes on. */
+static int open_step(Sandbox *s) {
+        int r;
+
+        if (has_own_limits(s) && !s->priv->net_limits_set) {
+                NetLimits l = net_limits_resolve(&s->net_limits, &s->manager->config.net_limits);
+
+                r = net_client_set_limits(s->manager->net, s->slot, &l, on_limits, s);
+        } else {
+                r = claim(s);
+                if (r >= 0)
+                        return 1;
+        }
+        if (r == -EAGAIN)
+                return loaded_policy_load(s->policy, on_policy, s);
+        return netd_is_away(r) ? host_network_wait(network(s), on_ready, s) : r;
+}
+
+static void open_go_on(Sandbox *s) {
+        int r = open_step(s);
+
+        if (r < 0)
+                open_finish(s, error_name(r), strerror(-r));
+        else if (r > 0)
+                open_finish(s, NULL, NULL);
+}
+
+int sandbox_network_open(Sandbox *s, void (*opened)(Sandbox *s, const sd_bus_error *error)) {
+        struct SandboxPrivate *p = s->priv;
+
+        if (s->slot == 0 || p->net_open)
+                return 1;
+        p->net_opening = true;
+        p->net_opened = opened;
+        int r = open_step(s);
+        if (r == 0)
+                return 0;
+        p->net_opening = false;
+        p->net_opened = NULL;
+        p->net_open = r > 0;
+        return r;
+}
+
+/* cube-netd is another one: it knows no rules, only what is in force. */
+
+static void on_renewed(int error, const NetResult *result, void *userdata) {
+        const Sandbox *s = userdata;
+
+        if (error < 0 && !netd_is_away(error) && error != -ENOENT)
+                log_warning("Sandbox %s: its network policy can't be loaded again, the old tables stay in force: %s", s->id,
+                            result->message);
+}
+
+void sandbox_network_renew(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+        NetEntry entry;
+
+        if (s->slot == 0 || !p->net_open)
+                return;
+        int r = net_client_get_entry(s->manager->net, s->slot, &entry);
+        if (r < 0)
+                return; /* its links are gone, its end is being told */
+        /* A cubed before was about to open it again. */
+        if (entry.flags & NET_ENTRY_CLOSED) {
+                p->net_open = false;
+                if (s->state == SANDBOX_RUNNING && !*p->rollback_id)
+                        (void) sandbox_network_open(s, NULL);
+                return;
+        }
+        NetRules rules = sandbox_policy_net_rules(loaded_policy_rules(s->policy));
+        r = net_client_set_policy(s->manager->net, s->slot, &rules, on_renewed, s);
+        if (r < 0 && !netd_is_away(r))
+                log_warning_errno(r, "Sandbox %s: its network policy can't be loaded again: %m", s->id);
+}
+
+/* Closing. */
+
+static void on_closed(int error, const NetResult *result, void *userdata);
+
+static void close_finish(Sandbox *s) {
+        s->priv->net_closing = s->priv->net_close_again = false;
+        if (s->priv->finish_waits)
+                sandbox_schedule_finish(s);
+}
+
+static void on_ready_to_close(int error, const char *message, void *userdata) {
+        Sandbox *s = userdata;
+
+        int r = error < 0 ? error : net_client_quiesce(s->manager->net, s->slot, on_closed, s);
+        if (r < 0)
+                close_finish(s);
+}
+
+static void on_closed(int error, const NetResult *result, void *userdata) {
+        Sandbox *s = userdata;
+
+        /* Once more. Its VMM has no say in it any more, so that nobody needs to wait for ever. */
+        if (netd_is_away(error) && !s->priv->net_close_again) {
+                s->priv->net_close_again = true;
+                if (host_network_wait(network(s), on_ready_to_close, s) >= 0)
+                        return;
+        }
+        if (error < 0)
+                log_warning("Sandbox %s: connections of the host to it may hang for a while: %s", s->id, result->message);
+        close_finish(s);
+}
+
+bool sandbox_network_close(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+
+        if (p->net_closing || s->slot == 0 || !p->net_open)
+                return p->net_closing;
+        p->net_open = false;
+        p->net_closing = true;
+        int r = net_client_quiesce(s->manager->net, s->slot, on_closed, s);
+        if (netd_is_away(r)) {
+                p->net_close_again = true;
+                r = host_network_wait(network(s), on_ready_to_close, s);
+        }
+        if (r < 0)
+                close_finish(s);
+        return p->net_closing;
+}

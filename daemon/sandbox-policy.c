@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "daemon/json-strict.h"
+#include "daemon/sandbox-policy.h"
+
+/* As cube-netd has them: net/policy.h. */
+#define RULES_MAX 4096U
+#define RULE_TEXT_MAX 400U
+
+static void free_list(char **list) {
+        for (char **l = list; l && *l; l++)
+                free(*l);
+        free(list);
+}
+
+void sandbox_policy_done(SandboxPolicy *p) {
+        free_list(p->allow);
+        free_list(p->deny);
+        free_list(p->inbound);
+        *p = SANDBOX_POLICY_INIT;
+}
+
+static size_t list_length(char *const *list) {
+        size_t n = 0;
+
+        while (list && list[n])
+                n++;
+        return n;
+}
+
+/* One without rules is NULL. */
+static int copy_list(char *const *list, char ***ret) {
+        size_t n = list_length(list);
+
+        if (n == 0)
+                return 0;
+        *ret = new0(char *, n + 1);
+        if (!*ret)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                (*ret)[i] = strdup(list[i]);
+                if (!(*ret)[i])
+                        return -ENOMEM;
+        }
+        return 0;
+}
+
+int sandbox_policy_copy(const SandboxPolicy *p, SandboxPolicy *ret) {
+        _cleanup_(sandbox_policy_done) SandboxPolicy c = { .internet = p->internet };
+
+        int r = copy_list(p->allow, &c.allow);
+        if (r >= 0)
+                r = copy_list(p->deny, &c.deny);
+        if (r >= 0)
+                r = copy_list(p->inbound, &c.inbound);
+        if (r < 0)
+                return r;
+        *ret = c;
+        c = SANDBOX_POLICY_INIT;
+        return 0;
+}
+
+static int compare_texts(const void *a, const void *b) {
+        return strcmp(*(const char *const *) a, *(const char *const *) b);
+}
+
+static const char **sort_list(char *const *list, size_t n) {
+        const char **sorted = new0(const char *, n);
+
+        if (!sorted)
+                return NULL;
+        memcpy(sorted, list, n * sizeof(*sorted));
+        qsort(sorted, n, sizeof(*sorted), compare_texts);
+        return sorted;
+}
+
+static bool same_list(char *const *a, char *const *b) {
+        size_t n = list_length(a);
+        bool same = true;
+
+        if (n != list_length(b))
+                return false;
+        if (n == 0)
+                return true;
+        _cleanup_free_ const char **x = sort_list(a, n), **y = sort_list(b, n);
+        /* Without memory they count as different, which costs a table but no packet. */
+        if (!x || !y)
+                return false;
+        for (size_t i = 0; i < n && same; i++)
+                same = streq(x[i], y[i]);
+        return same;
+}
+
+bool sandbox_policy_equal(const SandboxPolicy *a, const SandboxPolicy *b) {
+        return a->internet == b->internet && same_list(a->allow, b->allow) && same_list(a->deny, b->deny) &&
+                same_list(a->inbound, b->inbound);
+}
+
+bool sandbox_policy_is_deny(const SandboxPolicy *p) {
+        return !p->internet && list_length(p->allow) == 0 && list_length(p->inbound) == 0;
+}
+
+static int add_list(json_object *o, const char *key, char *const *list) {
+        if (list_length(list) == 0)
+                return 0;
+        json_object *a = json_object_new_array();
+        int r = json_add(o, key, a);
+
+        for (char *const *l = list; r >= 0 && *l; l++) {
+                json_object *item = json_object_new_string(*l);
+                if (!item || json_object_array_add(a, item) < 0) {
+                        json_object_put(item);
+                        r = -ENOMEM;
+                }
+        }
+        return r;
+}
+
+int sandbox_policy_to_json(const SandboxPolicy *p, json_object **ret) {
+        _cleanup_json_ json_object *o = json_object_new_object();
+
+        int r = o ? json_add_string(o, "default", p->internet ? "internet" : "deny") : -ENOMEM;
+        if (r >= 0)
+                r = add_list(o, "allow", p->allow);
+        if (r >= 0)
+                r = add_list(o, "deny", p->deny);
+        if (r >= 0)
+                r = add_list(o, "inbound", p->inbound);
+        if (r < 0)
+                return r;
+        *ret = TAKE_PTR(o);
+        return 0;
+}
+
+static int read_rule(json_object *item, char **ret) {
+        if (!json_object_is_type(item, json_type_string))
+                return -EBADMSG;
+        const char *text = json_object_get_string(item);
+        size_t n = (size_t) json_object_get_string_len(item);
+
+        if (n == 0 || n > RULE_TEXT_MAX)
+                return -EBADMSG;
+        for (size_t i = 0; i < n; i++)
+                if ((unsigned char) text[i] < ' ' || (unsigned char) text[i] >= 0x7f)
+                        return -EBADMSG;
+        *ret = strdup(text);
+        return *ret ? 0 : -ENOMEM;
+}
+
+static int read_list(json_object *o, const char *key, char ***ret) {
+        json_object *a;
+
+        if (!json_object_object_get_ex(o, key, NULL))
+                return 0;
+        int r = json_get(o, key, json_type_array, &a);
+        if (r < 0)
+                return r;
+        size_t n = json_object_array_length(a);
+        if (n == 0 || n > RULES_MAX)
+                return -EBADMSG;
+        *ret = new0(char *, n + 1);
+        if (!*ret)
+                return -ENOMEM;
+        for (size_t i = 0; i < n && r >= 0; i++)
+                r = read_rule(json_object_array_get_idx(a, i), *ret + i);
+        return r;
+}
+
+int sandbox_policy_from_json(json_object *o, SandboxPolicy *ret) {
+        static const char *const keys[] = { "default", "allow", "deny", "inbound", NULL };
+        _cleanup_(sandbox_policy_done) SandboxPolicy p = SANDBOX_POLICY_INIT;
+        const char *text;
+
+        if (!json_object_is_type(o, json_type_object))
+                return -EBADMSG;
+        int r = json_check_keys(o, keys);
+        if (r >= 0)
+                r = json_get_string(o, "default", 16, &text);
+        if (r >= 0 && !streq(text, "deny") && !streq(text, "internet"))
+                r = -EBADMSG;
+        if (r < 0)
+                return r;
+        p.internet = streq(text, "internet");
+        r = read_list(o, "allow", &p.allow);
+        if (r >= 0)
+                r = read_list(o, "deny", &p.deny);
+        if (r >= 0)
+                r = read_list(o, "inbound", &p.inbound);
+        if (r < 0)
+                return r;
+        *ret = p;
+        p = SANDBOX_POLICY_INIT;
+        return 0;
+}
