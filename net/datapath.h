@@ -11,7 +11,7 @@
 
 typedef struct Datapath Datapath;
 
-/* pin_dir: below a BPF file system, made if it is not there. */
+/* pin_dir: below a BPF file system, made if it is not there. -ENODEV: no such file system is mounted there. */
 int datapath_open(const char *pin_dir, Datapath **ret);
 Datapath *datapath_free(Datapath *d);
 DEFINE_CLEANUP(Datapath *, datapath_free);

@@ -7,6 +7,7 @@
  * do to our nftables table and to the host's routes. Ends when cubed closes the socket; what it made
  * goes on. */
 
+#include <linux/capability.h>
 #include <linux/rtnetlink.h>
 #include <netlink/msg.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <systemd/sd-event.h>
 
 #include "base/fd-util.h"
@@ -184,6 +186,22 @@ static int run(const char *pin_dir) {
         return r;
 }
 
+/* Of what cubed may do: namespaces, links, filters, and whose the socket of cube-resolver is. */
+static int drop_capabilities(void) {
+        static const unsigned kept[] = { CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON, CAP_CHOWN };
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct had[_LINUX_CAPABILITY_U32S_3] = {}, keep[_LINUX_CAPABILITY_U32S_3] = {};
+
+        if (syscall(SYS_capget, &header, had) < 0)
+                return -errno;
+        for (size_t i = 0; i < ELEMENTSOF(kept); i++) {
+                unsigned word = CAP_TO_INDEX(kept[i]);
+                keep[word].permitted |= had[word].permitted & CAP_TO_MASK(kept[i]);
+                keep[word].effective = keep[word].permitted;
+        }
+        return syscall(SYS_capset, &header, keep) < 0 ? -errno : 0;
+}
+
 int main(int argc, char *argv[]) {
         const char *pin_dir = secure_getenv("CUBE_BPF_DIR");
         struct stat st;
@@ -199,7 +217,9 @@ int main(int argc, char *argv[]) {
 
         (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
         (void) fd_set_cloexec(NET_FD, true);
-        int r = run(pin_dir ?: PIN_DIR);
+        int r = drop_capabilities();
+        if (r >= 0)
+                r = run(pin_dir ?: PIN_DIR);
         if (r < 0) {
                 fprintf(stderr, "cube-netd: %s\n", strerror(-r));
                 return EXIT_FAILURE;

@@ -187,6 +187,8 @@ static int open_all(Network *n, const char *pin_dir, const NetworkConfig *config
         const char *what = "load the filter";
         int r = datapath_open(pin_dir, &n->datapath);
 
+        if (r == -ENODEV)
+                what = "keep the filter's maps, for no BPF file system is mounted at /sys/fs/bpf";
         if (r >= 0)
                 r = take_over_config(n);
         if (r >= 0) {
