@@ -78,6 +78,13 @@ Datapath *datapath_free(Datapath *d) {
         return NULL;
 }
 
+int datapath_open_pinned(const char *pin_dir, const char *map) {
+        char path[250];
+
+        (void) snprintf(path, sizeof(path), "%s/" PIN_VERSION "/%s", pin_dir, map);
+        return bpf_obj_get(path);
+}
+
 int datapath_unpin(Datapath *d) {
         return bpf_object__unpin_maps(d->skel->obj, NULL);
 }

@@ -5,7 +5,7 @@
  * One thread that works on one request after the other and may wait for the kernel as long as
  * that takes; the reason why it is a process of its own. Between requests it watches what others
  * do to our nftables table and to the host's routes. Ends when cubed closes the socket; what it made
- * goes on. */
+ * goes on, until `cube-netd --remove`, which the unit runs when the service has ended, finds no sandbox. */
 
 #include <linux/capability.h>
 #include <linux/rtnetlink.h>
@@ -22,6 +22,7 @@
 #include "net/net-proto.h"
 #include "net/netd-requests.h"
 #include "net/nl-util.h"
+#include "net/remove.h"
 
 #define PIN_DIR "/sys/fs/bpf/cubed"
 #define SWEEP_USEC (5 * USEC_PER_SEC)
@@ -186,6 +187,17 @@ static int run(const char *pin_dir) {
         return r;
 }
 
+/* Run by the unit when the service has ended. */
+static int remove_all(const char *pin_dir) {
+        int r = network_remove(pin_dir);
+
+        if (r > 0)
+                fprintf(stderr, "cube-netd: sandboxes run on, so their filter stays\n");
+        else if (r < 0)
+                fprintf(stderr, "cube-netd: can't take the sandbox network away: %s\n", strerror(-r));
+        return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 /* Of what cubed may do: namespaces, links, filters, and whose the socket of cube-resolver is. */
 static int drop_capabilities(void) {
         static const unsigned kept[] = { CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON, CAP_CHOWN };
@@ -210,6 +222,8 @@ int main(int argc, char *argv[]) {
                 puts("cube-netd " CUBED_VERSION);
                 return EXIT_SUCCESS;
         }
+        if (argc == 2 && streq(argv[1], "--remove"))
+                return remove_all(pin_dir ?: PIN_DIR);
         if (argc != 1 || fstat(NET_FD, &st) < 0 || !S_ISSOCK(st.st_mode)) {
                 fputs("cube-netd is started by cubed, with a socket as fd 3.\n", stderr);
                 return EXIT_FAILURE;
