@@ -2,9 +2,11 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <linux/if_ether.h>
+#include <linux/magic.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 
 #include "net/datapath.h"
@@ -30,6 +32,17 @@ static int print_nothing(enum libbpf_print_level level, const char *format, va_l
         return 0;
 }
 
+static int make_pin_dir(const char *pin_dir) {
+        struct statfs fs;
+
+        if (mkdir(pin_dir, 0700) < 0 && errno != EEXIST)
+                /* sysfs, which it should be mounted over, lets nobody make anything */
+                return errno == EPERM || errno == ENOENT ? -ENODEV : -errno;
+        if (statfs(pin_dir, &fs) < 0)
+                return -errno;
+        return fs.f_type == BPF_FS_MAGIC ? 0 : -ENODEV;
+}
+
 int datapath_open(const char *pin_dir, Datapath **ret) {
         _cleanup_(datapath_freep) Datapath *d = new0(Datapath, 1);
         char dir[200];
@@ -38,8 +51,9 @@ int datapath_open(const char *pin_dir, Datapath **ret) {
         if (!d)
                 return -ENOMEM;
         libbpf_set_print(print_nothing);
-        if (mkdir(pin_dir, 0700) < 0 && errno != EEXIST)
-                return -errno;
+        r = make_pin_dir(pin_dir);
+        if (r < 0)
+                return r;
         (void) snprintf(dir, sizeof(dir), "%s/" PIN_VERSION, pin_dir);
         if (mkdir(dir, 0700) < 0 && errno != EEXIST)
                 return -errno;
@@ -62,6 +76,13 @@ Datapath *datapath_free(Datapath *d) {
         datapath__destroy(d->skel);
         free(d);
         return NULL;
+}
+
+int datapath_open_pinned(const char *pin_dir, const char *map) {
+        char path[250];
+
+        (void) snprintf(path, sizeof(path), "%s/" PIN_VERSION "/%s", pin_dir, map);
+        return bpf_obj_get(path);
 }
 
 int datapath_unpin(Datapath *d) {

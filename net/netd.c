@@ -5,8 +5,9 @@
  * One thread that works on one request after the other and may wait for the kernel as long as
  * that takes; the reason why it is a process of its own. Between requests it watches what others
  * do to our nftables table and to the host's routes. Ends when cubed closes the socket; what it made
- * goes on. */
+ * goes on, until `cube-netd --remove`, which the unit runs when the service has ended, finds no sandbox. */
 
+#include <linux/capability.h>
 #include <linux/rtnetlink.h>
 #include <netlink/msg.h>
 #include <signal.h>
@@ -14,12 +15,14 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <systemd/sd-event.h>
 
 #include "base/fd-util.h"
 #include "net/net-proto.h"
 #include "net/netd-requests.h"
 #include "net/nl-util.h"
+#include "net/remove.h"
 
 #define PIN_DIR "/sys/fs/bpf/cubed"
 #define SWEEP_USEC (5 * USEC_PER_SEC)
@@ -184,6 +187,33 @@ static int run(const char *pin_dir) {
         return r;
 }
 
+/* Run by the unit when the service has ended. */
+static int remove_all(const char *pin_dir) {
+        int r = network_remove(pin_dir);
+
+        if (r > 0)
+                fprintf(stderr, "cube-netd: sandboxes run on, so their filter stays\n");
+        else if (r < 0)
+                fprintf(stderr, "cube-netd: can't take the sandbox network away: %s\n", strerror(-r));
+        return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* Of what cubed may do: namespaces, links, filters, and whose the socket of cube-resolver is. */
+static int drop_capabilities(void) {
+        static const unsigned kept[] = { CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON, CAP_CHOWN };
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct had[_LINUX_CAPABILITY_U32S_3] = {}, keep[_LINUX_CAPABILITY_U32S_3] = {};
+
+        if (syscall(SYS_capget, &header, had) < 0)
+                return -errno;
+        for (size_t i = 0; i < ELEMENTSOF(kept); i++) {
+                unsigned word = CAP_TO_INDEX(kept[i]);
+                keep[word].permitted |= had[word].permitted & CAP_TO_MASK(kept[i]);
+                keep[word].effective = keep[word].permitted;
+        }
+        return syscall(SYS_capset, &header, keep) < 0 ? -errno : 0;
+}
+
 int main(int argc, char *argv[]) {
         const char *pin_dir = secure_getenv("CUBE_BPF_DIR");
         struct stat st;
@@ -192,6 +222,8 @@ int main(int argc, char *argv[]) {
                 puts("cube-netd " CUBED_VERSION);
                 return EXIT_SUCCESS;
         }
+        if (argc == 2 && streq(argv[1], "--remove"))
+                return remove_all(pin_dir ?: PIN_DIR);
         if (argc != 1 || fstat(NET_FD, &st) < 0 || !S_ISSOCK(st.st_mode)) {
                 fputs("cube-netd is started by cubed, with a socket as fd 3.\n", stderr);
                 return EXIT_FAILURE;
@@ -199,7 +231,9 @@ int main(int argc, char *argv[]) {
 
         (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
         (void) fd_set_cloexec(NET_FD, true);
-        int r = run(pin_dir ?: PIN_DIR);
+        int r = drop_capabilities();
+        if (r >= 0)
+                r = run(pin_dir ?: PIN_DIR);
         if (r < 0) {
                 fprintf(stderr, "cube-netd: %s\n", strerror(-r));
                 return EXIT_FAILURE;

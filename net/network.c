@@ -180,13 +180,26 @@ static int take_over_config(Network *n) {
                 return r;
         memcpy(n->config.guarded, before.guarded, sizeof(n->config.guarded));
         n->config.guarded[sizeof(n->config.guarded) - 1] = 0;
+        n->config.forwards6 = before.forwards6;
         return datapath_configure(n->datapath, &n->config);
+}
+
+static int forward_ipv6(Network *n) {
+        int r = host_enable_ipv6();
+
+        if (r > 0) {
+                n->config.forwards6 = 1;
+                r = datapath_configure(n->datapath, &n->config);
+        }
+        return r;
 }
 
 static int open_all(Network *n, const char *pin_dir, const NetworkConfig *config, char *error) {
         const char *what = "load the filter";
         int r = datapath_open(pin_dir, &n->datapath);
 
+        if (r == -ENODEV)
+                what = "keep the filter's maps, for no BPF file system is mounted at /sys/fs/bpf";
         if (r >= 0)
                 r = take_over_config(n);
         if (r >= 0) {
@@ -199,7 +212,7 @@ static int open_all(Network *n, const char *pin_dir, const NetworkConfig *config
         }
         if (r >= 0 && n->plan.net6.tag != 0) {
                 what = "let IPv6 be forwarded";
-                r = host_enable_ipv6();
+                r = forward_ipv6(n);
         }
         if (r < 0)
                 (void) snprintf(error, POLICY_ERROR_MAX, "Can't %s: %s", what, strerror(-r));
@@ -279,6 +292,8 @@ int network_shutdown(Network *n) {
         n->ended = true;
         if (r >= 0)
                 r = k;
+        if (n->config.forwards6)
+                (void) host_sysctl("ipv6", "all", "forwarding", "0");
         k = host_link_remove();
         if (r >= 0)
                 r = k;

@@ -11,6 +11,7 @@
 #include "net/nl-util.h"
 
 #define TABLE "cubed"
+#define REMOVE "table inet " TABLE " {}\ndelete table inet " TABLE "\n"
 #define RULES_MAX 4096U
 
 struct NftTable {
@@ -25,8 +26,7 @@ struct NftTable {
 
 /* In one transaction: there is no moment without the table. */
 static const char rules_format[] =
-        "table inet " TABLE " {}\n"
-        "delete table inet " TABLE "\n"
+        REMOVE
         "table inet " TABLE " {\n"
         "  comment \"sandboxes of cubed: put back when it is changed\"\n"
         /* What the filter hands over has one hop to live: see net/bpf/filter.h. */
@@ -180,5 +180,16 @@ int nft_table_restore(NftTable *t) {
 
 int nft_table_remove(NftTable *t) {
         t->removed = true;
-        return run(t, "table inet " TABLE " {}\ndelete table inet " TABLE "\n");
+        return run(t, REMOVE);
+}
+
+int nft_table_drop(void) {
+        struct nft_ctx *nft = nft_ctx_new(NFT_CTX_DEFAULT);
+
+        if (!nft)
+                return -ENOMEM;
+        nft_ctx_buffer_error(nft);
+        int r = nft_run_cmd_from_buffer(nft, REMOVE);
+        nft_ctx_free(nft);
+        return r == 0 ? 0 : -EIO;
 }

@@ -27,3 +27,5 @@ int nft_table_event(NftTable *t);
 int nft_table_restore(NftTable *t);
 /* Takes the table away, for good. */
 int nft_table_remove(NftTable *t);
+/* The same for whoever has not opened it. */
+int nft_table_drop(void);

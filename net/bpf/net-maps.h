@@ -60,6 +60,8 @@ typedef struct NetConfig {
         NetLimits limits;      /* where a sandbox has none of its own */
         /* Of cube-netd, kept here for the next one: the link that forwards only because we told it to. */
         char guarded[16];
+        __u32 forwards6;       /* the host forwards IPv6 only because we told it to */
+        __u32 reserved6;
 } NetConfig;
 
 typedef struct NetSlot {

@@ -228,6 +228,14 @@ def test_bad_settings(make_host, setup, text):
         host.start()
 
 
+def test_without_the_bpf_file_system_there_is_no_network(make_host, tmp_path):
+    host = make_host(start=False)
+    host.netd = netlab.Netd(tmp_path)
+    with pytest.raises(netlab.NetdError, match='no BPF file system is mounted'):
+        host.netd.call(netlab.SETUP, mark=netlab.MARK)
+    assert 'cubed' not in tables(host)
+
+
 def test_nothing_works_before_setup(make_host):
     host = make_host(start=False)
     host.netd = netlab.Netd(host.directory)
