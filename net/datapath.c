@@ -5,14 +5,13 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "net/datapath.h"
 #include "net/poke.h"
 #include "net/bpf/datapath.skel.h"
 
 /* Goes up with each change of what the maps hold: programs of two releases never share one. */
-#define PIN_VERSION "1"
+#define PIN_VERSION "2"
 #define TC_HANDLE 1U
 #define TC_PRIORITY 1U
 
@@ -149,27 +148,12 @@ static int run(struct bpf_program *program, NetSweep *sweep) {
         return 0;
 }
 
-static void remove_names(Datapath *d, unsigned slot, uint64_t before) {
-        int fd = bpf_map__fd(d->skel->maps.names);
-        NetNameKey key, next;
-        NetName name;
-
-        for (int r = bpf_map_get_next_key(fd, NULL, &next); r == 0;) {
-                key = next;
-                r = bpf_map_get_next_key(fd, &key, &next);
-                if (slot != UINT32_MAX ? key.slot == slot :
-                    bpf_map_lookup_elem(fd, &key, &name) == 0 && name.expires < before)
-                        (void) bpf_map_delete_elem(fd, &key);
-        }
-}
-
 int datapath_remove_slot(Datapath *d, unsigned slot) {
         struct bpf_map *maps[] = { d->skel->maps.sandboxes, d->skel->maps.slots, d->skel->maps.limits, d->skel->maps.usage };
         NetSweep sweep = { .what = NET_SWEEP_DROP, .slot = slot };
         uint32_t key = slot;
 
         int r = run(d->skel->progs.sweep, &sweep);
-        remove_names(d, slot, 0);
         for (size_t i = 0; i < ELEMENTSOF(maps); i++) {
                 int k = bpf_map_delete_elem(bpf_map__fd(maps[i]), &key);
                 if (k < 0 && k != -ENOENT)
@@ -301,12 +285,7 @@ int datapath_cut(Datapath *d, unsigned slot) {
 
 int datapath_expire(Datapath *d, unsigned *ret_removed) {
         NetSweep sweep = { .what = NET_SWEEP_EXPIRE };
-        struct timespec now;
 
-        (void) clock_gettime(CLOCK_MONOTONIC, &now);
-        uint64_t nsec = (uint64_t) now.tv_sec * NSEC_PER_SEC, kept = 3600 * NSEC_PER_SEC;
-        /* Flows that an answer opened are judged by it again when the policy changes. */
-        remove_names(d, UINT32_MAX, nsec > kept ? nsec - kept : 0);
         int r = run(d->skel->progs.sweep, &sweep);
         *ret_removed = sweep.removed;
         return r;
