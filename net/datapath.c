@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <linux/if_ether.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -247,6 +248,56 @@ int datapath_remove_policy(Datapath *d, uint32_t id) {
         for (; bpf_map_delete_elem(fd, &key) >= 0; key.set++)
                 ;
         return r == -ENOENT ? 0 : r;
+}
+
+void datapath_each_name(Datapath *d, unsigned slot, uint32_t policy, DatapathName f, void *userdata) {
+        int fd = bpf_map__fd(d->skel->maps.names);
+        NetNameKey key, next;
+        NetName name;
+
+        /* The bound: when a key goes meanwhile, the kernel begins again. */
+        int r = bpf_map_get_next_key(fd, NULL, &next);
+        for (unsigned i = 0; r == 0 && i < 2 * NET_FLOWS_MAX; i++) {
+                key = next;
+                r = bpf_map_get_next_key(fd, &key, &next);
+                if (key.slot == slot && key.policy == policy && bpf_map_lookup_elem(fd, &key, &name) == 0)
+                        f(d, &key, &name, userdata);
+        }
+}
+
+int datapath_add_name(Datapath *d, const NetNameKey *key, const NetName *name) {
+        return bpf_map_update_elem(bpf_map__fd(d->skel->maps.names), key, name, BPF_ANY);
+}
+
+int datapath_get_name(Datapath *d, const NetNameKey *key, NetName *ret) {
+        return bpf_map_lookup_elem(bpf_map__fd(d->skel->maps.names), key, ret);
+}
+
+static void drop_name(Datapath *d, const NetNameKey *key, const NetName *name, void *userdata) {
+        (void) bpf_map_delete_elem(bpf_map__fd(d->skel->maps.names), key);
+}
+
+void datapath_drop_names(Datapath *d, unsigned slot, uint32_t policy) {
+        datapath_each_name(d, slot, policy, drop_name, NULL);
+}
+
+int datapath_resolver_fds(Datapath *d, int *ret_names, int *ret_entries) {
+        LIBBPF_OPTS(bpf_get_fd_by_id_opts, opts, .open_flags = BPF_F_RDONLY);
+        _cleanup_close_ int names = fcntl(bpf_map__fd(d->skel->maps.names), F_DUPFD_CLOEXEC, 3);
+        struct bpf_map_info info = {};
+        uint32_t size = sizeof(info);
+
+        if (names < 0)
+                return -errno;
+        int r = bpf_obj_get_info_by_fd(bpf_map__fd(d->skel->maps.sandboxes), &info, &size);
+        if (r < 0)
+                return r;
+        r = bpf_map_get_fd_by_id_opts(info.id, &opts);
+        if (r < 0)
+                return r;
+        *ret_entries = r;
+        *ret_names = TAKE_FD(names);
+        return 0;
 }
 
 /* An ACK that fits nothing: the guest answers it with one that has the numbers of the connection, and

@@ -33,7 +33,7 @@ void net_client_cancel(NetClient *c, void *userdata);
 typedef struct NetSetup {
         const char *net4;      /* CIDR or "auto" */
         const char *net6;      /* NULL: no IPv6 */
-        const char *resolver4, *resolver6; /* addresses; NULL: none */
+        const char *resolver4, *resolver6; /* of one that is not ours, on port 53; NULL: cube-resolver */
         uint32_t mark;         /* one bit */
         uint32_t audit_sec;
         const uint32_t *ingress_uids;
@@ -83,16 +83,19 @@ int net_client_shutdown(NetClient *c, NetDone done, void *userdata);
 int net_client_claim(NetClient *c, uint32_t slot, const NetEntry *entry);
 
 typedef enum NetEventKind {
-        NET_DENIED,            /* slot, reason, protocol, address, port, count, inbound */
+        NET_DENIED,            /* slot, reason, protocol, address, port, count, inbound; name where known */
         NET_UPLINK_CHANGED,    /* uplink, mtu */
         NET_TABLE_RESTORED,
+        /* slot, reason, name, count. Reason "name": it may not be asked for; "special-range": it led to address,
+         * which it may not open. name "": of more names than are told one by one. */
+        NET_NAME_DENIED,
 } NetEventKind;
 
 typedef struct NetEventInfo {
         NetEventKind kind;
         uint32_t slot, protocol, port, count, mtu;
         bool inbound;
-        const char *reason, *address, *uplink;
+        const char *reason, *address, *uplink, *name; /* name: lower case, no trailing dot; guest's choice */
 } NetEventInfo;
 
 typedef void (*NetEventHandler)(const NetEventInfo *event, void *userdata);
