@@ -86,7 +86,7 @@ typedef enum NetEventKind {
         NET_DENIED,            /* slot, reason, protocol, address, port, count, inbound; name where known */
         NET_UPLINK_CHANGED,    /* uplink, mtu */
         NET_TABLE_RESTORED,
-        /* slot, reason, name, count. Reason "name": it may not be asked for; "special-range": it led to address,
+        /* slot, reason, name, count. Reason "name": it may not be asked for; "answer": it led to address,
          * which it may not open. name "": of more names than are told one by one. */
         NET_NAME_DENIED,
 } NetEventKind;

@@ -246,7 +246,7 @@ static int handle_denied(NetdResolver *r, TlvReader body) {
                 if (k < 0)
                         return k;
         }
-        if (k < 0 || d.slot < SLOT_FIRST || d.slot >= NET_SLOTS_MAX || (!streq(reason, "name") && !streq(reason, "special-range")))
+        if (k < 0 || d.slot < SLOT_FIRST || d.slot >= NET_SLOTS_MAX || (!streq(reason, "name") && !streq(reason, "answer")))
                 return -EBADMSG;
         if (may_tell(r))
                 r->on_denied(&d, r->userdata);

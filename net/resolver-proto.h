@@ -36,7 +36,7 @@ typedef enum ResolverTag {
         RESOLVER_TAG_LAST,     /* u32: 1 the policy is complete with this packet */
         RESOLVER_TAG_NAME,     /* ResolverName, and the name behind it */
         RESOLVER_TAG_SLOT,     /* u32 */
-        RESOLVER_TAG_REASON,   /* str: name, or special-range: then ADDRESS is what the name led to */
+        RESOLVER_TAG_REASON,   /* str: name, or answer: ADDRESS is what it led to and may not open */
         RESOLVER_TAG_DENIED_NAME, /* str: "" for those there were too many of */
         RESOLVER_TAG_ADDRESS,  /* str */
         RESOLVER_TAG_COUNT,    /* u32 */
