@@ -550,9 +550,9 @@ static void mark_used(Datapath *d, unsigned slot, void *userdata) {
 }
 
 static void drop_unused_policies(Network *n) {
-        uint64_t now = now_usec();
-
         (void) datapath_each_slot(n->datapath, mark_used, n);
+        /* Not before: none was used later than that. */
+        uint64_t now = now_usec();
         for (Loaded **i = &n->policies; *i;) {
                 Loaded *l = *i;
                 if (l->kept || now - l->since < UNUSED_USEC) {

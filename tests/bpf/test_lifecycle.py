@@ -230,7 +230,7 @@ def test_bad_settings(make_host, setup, text):
 
 def test_nothing_works_before_setup(make_host):
     host = make_host(start=False)
-    host.netd = netlab.Netd(host.directory)
+    host.netd = netlab.Netd(host.directory, host.runtime)
     host.netd.call(netlab.PING)
     with pytest.raises(netlab.NetdError, match='has not been set up'):
         host.netd.call(netlab.SLOT_NEW)
