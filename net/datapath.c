@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <linux/if_ether.h>
 #include <linux/magic.h>
 #include <netinet/in.h>
@@ -14,7 +15,7 @@
 #include "net/bpf/datapath.skel.h"
 
 /* Goes up with each change of what the maps hold: programs of two releases never share one. */
-#define PIN_VERSION "1"
+#define PIN_VERSION "2"
 #define TC_HANDLE 1U
 #define TC_PRIORITY 1U
 
@@ -170,27 +171,12 @@ static int run(struct bpf_program *program, NetSweep *sweep) {
         return 0;
 }
 
-static void remove_names(Datapath *d, unsigned slot, uint64_t before) {
-        int fd = bpf_map__fd(d->skel->maps.names);
-        NetNameKey key, next;
-        NetName name;
-
-        for (int r = bpf_map_get_next_key(fd, NULL, &next); r == 0;) {
-                key = next;
-                r = bpf_map_get_next_key(fd, &key, &next);
-                if (slot != UINT32_MAX ? key.slot == slot :
-                    bpf_map_lookup_elem(fd, &key, &name) == 0 && name.expires < before)
-                        (void) bpf_map_delete_elem(fd, &key);
-        }
-}
-
 int datapath_remove_slot(Datapath *d, unsigned slot) {
         struct bpf_map *maps[] = { d->skel->maps.sandboxes, d->skel->maps.slots, d->skel->maps.limits, d->skel->maps.usage };
         NetSweep sweep = { .what = NET_SWEEP_DROP, .slot = slot };
         uint32_t key = slot;
 
         int r = run(d->skel->progs.sweep, &sweep);
-        remove_names(d, slot, 0);
         for (size_t i = 0; i < ELEMENTSOF(maps); i++) {
                 int k = bpf_map_delete_elem(bpf_map__fd(maps[i]), &key);
                 if (k < 0 && k != -ENOENT)
@@ -286,6 +272,56 @@ int datapath_remove_policy(Datapath *d, uint32_t id) {
         return r == -ENOENT ? 0 : r;
 }
 
+void datapath_each_name(Datapath *d, unsigned slot, uint32_t policy, DatapathName f, void *userdata) {
+        int fd = bpf_map__fd(d->skel->maps.names);
+        NetNameKey key, next;
+        NetName name;
+
+        /* The bound: when a key goes meanwhile, the kernel begins again. */
+        int r = bpf_map_get_next_key(fd, NULL, &next);
+        for (unsigned i = 0; r == 0 && i < 2 * NET_FLOWS_MAX; i++) {
+                key = next;
+                r = bpf_map_get_next_key(fd, &key, &next);
+                if (key.slot == slot && key.policy == policy && bpf_map_lookup_elem(fd, &key, &name) == 0)
+                        f(d, &key, &name, userdata);
+        }
+}
+
+int datapath_add_name(Datapath *d, const NetNameKey *key, const NetName *name) {
+        return bpf_map_update_elem(bpf_map__fd(d->skel->maps.names), key, name, BPF_ANY);
+}
+
+int datapath_get_name(Datapath *d, const NetNameKey *key, NetName *ret) {
+        return bpf_map_lookup_elem(bpf_map__fd(d->skel->maps.names), key, ret);
+}
+
+static void drop_name(Datapath *d, const NetNameKey *key, const NetName *name, void *userdata) {
+        (void) bpf_map_delete_elem(bpf_map__fd(d->skel->maps.names), key);
+}
+
+void datapath_drop_names(Datapath *d, unsigned slot, uint32_t policy) {
+        datapath_each_name(d, slot, policy, drop_name, NULL);
+}
+
+int datapath_resolver_fds(Datapath *d, int *ret_names, int *ret_entries) {
+        LIBBPF_OPTS(bpf_get_fd_by_id_opts, opts, .open_flags = BPF_F_RDONLY);
+        _cleanup_close_ int names = fcntl(bpf_map__fd(d->skel->maps.names), F_DUPFD_CLOEXEC, 3);
+        struct bpf_map_info info = {};
+        uint32_t size = sizeof(info);
+
+        if (names < 0)
+                return -errno;
+        int r = bpf_obj_get_info_by_fd(bpf_map__fd(d->skel->maps.sandboxes), &info, &size);
+        if (r < 0)
+                return r;
+        r = bpf_map_get_fd_by_id_opts(info.id, &opts);
+        if (r < 0)
+                return r;
+        *ret_entries = r;
+        *ret_names = TAKE_FD(names);
+        return 0;
+}
+
 /* An ACK that fits nothing: the guest answers it with one that has the numbers of the connection, and
  * from_sandbox turns that into resets for both ends. */
 static int poke_flow(Datapath *d, const NetFlowKey *key, const NetSlot *slot) {
@@ -322,12 +358,7 @@ int datapath_cut(Datapath *d, unsigned slot) {
 
 int datapath_expire(Datapath *d, unsigned *ret_removed) {
         NetSweep sweep = { .what = NET_SWEEP_EXPIRE };
-        struct timespec now;
 
-        (void) clock_gettime(CLOCK_MONOTONIC, &now);
-        uint64_t nsec = (uint64_t) now.tv_sec * NSEC_PER_SEC, kept = 3600 * NSEC_PER_SEC;
-        /* Flows that an answer opened are judged by it again when the policy changes. */
-        remove_names(d, UINT32_MAX, nsec > kept ? nsec - kept : 0);
         int r = run(d->skel->progs.sweep, &sweep);
         *ret_removed = sweep.removed;
         return r;

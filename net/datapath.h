@@ -47,6 +47,15 @@ int datapath_get_stats(Datapath *d, unsigned slot, NetStats *ret);
 int datapath_add_policy(Datapath *d, uint32_t id, const PolicyTable *t);
 int datapath_remove_policy(Datapath *d, uint32_t id);
 
+/* What names opened for a slot under a policy: calls f, which may add. */
+typedef void (*DatapathName)(Datapath *d, const NetNameKey *key, const NetName *name, void *userdata);
+void datapath_each_name(Datapath *d, unsigned slot, uint32_t policy, DatapathName f, void *userdata);
+int datapath_add_name(Datapath *d, const NetNameKey *key, const NetName *name);
+int datapath_get_name(Datapath *d, const NetNameKey *key, NetName *ret);
+void datapath_drop_names(Datapath *d, unsigned slot, uint32_t policy);
+/* Of all the maps, two for cube-resolver: the one that it writes, and that of entries, to be read only. The caller's. */
+int datapath_resolver_fds(Datapath *d, int *ret_names, int *ret_entries);
+
 /* Judges open flows of a slot by its present entry, and makes the ends of those that are denied hear of it. */
 int datapath_cut(Datapath *d, unsigned slot);
 /* Drops flows and answers that are too old. */

@@ -392,14 +392,15 @@ void net_client_on_event(NetClient *c, NetEventHandler handler, void *userdata) 
 static void on_packet_event(uint16_t op, const PacketBody *body, void *userdata) {
         NetClient *c = userdata;
         TlvReader reader = TLV_READER_INIT(body->data, body->size);
-        NetEventInfo e = { .reason = "", .address = "", .uplink = "" };
+        static const NetEventKind kinds[] = { NET_DENIED, NET_UPLINK_CHANGED, NET_TABLE_RESTORED, NET_NAME_DENIED };
+        NetEventInfo e = { .reason = "", .address = "", .uplink = "", .name = "" };
         Texts texts = {};
         uint32_t direction = 0;
         Tlv t;
 
-        if (!c->handler || op < NET_EVENT_DENIED || op > NET_EVENT_TABLE)
+        if (!c->handler || op < NET_EVENT_DENIED || op > NET_EVENT_NAME_DENIED)
                 return;
-        e.kind = op == NET_EVENT_DENIED ? NET_DENIED : op == NET_EVENT_UPLINK ? NET_UPLINK_CHANGED : NET_TABLE_RESTORED;
+        e.kind = kinds[op - NET_EVENT_DENIED];
         struct { uint16_t tag; uint32_t *value; } numbers[] = {
                 { NET_TAG_SLOT, &e.slot }, { NET_TAG_PROTOCOL, &e.protocol }, { NET_TAG_PORT, &e.port },
                 { NET_TAG_COUNT, &e.count }, { NET_TAG_MTU, &e.mtu }, { NET_TAG_DIRECTION, &direction },
@@ -414,6 +415,8 @@ static void on_packet_event(uint16_t op, const PacketBody *body, void *userdata)
                         e.address = keep_text(&texts, &t);
                 else if (t.tag == NET_TAG_UPLINK)
                         e.uplink = keep_text(&texts, &t);
+                else if (t.tag == NET_TAG_NAME)
+                        e.name = keep_text(&texts, &t);
         }
         e.inbound = direction != 0;
         c->handler(&e, c->handler_userdata);

@@ -34,7 +34,7 @@ void net_client_cancel(NetClient *c, void *userdata);
 typedef struct NetSetup {
         const char *net4;      /* CIDR or "auto" */
         const char *net6;      /* NULL: no IPv6 */
-        const char *resolver4, *resolver6; /* addresses; NULL: none */
+        const char *resolver4, *resolver6; /* of one that is not ours, on port 53; NULL: cube-resolver */
         uint32_t mark;         /* one bit */
         uint32_t audit_sec;
         const uint32_t *ingress_uids;
@@ -89,16 +89,19 @@ int net_client_get_entry(const NetClient *c, uint32_t slot, NetEntry *ret);
 void net_client_close_slot(NetClient *c, int netns_fd, int tap_fd);
 
 typedef enum NetEventKind {
-        NET_DENIED,            /* slot, reason, protocol, address, port, count, inbound */
+        NET_DENIED,            /* slot, reason, protocol, address, port, count, inbound; name where known */
         NET_UPLINK_CHANGED,    /* uplink, mtu */
         NET_TABLE_RESTORED,
+        /* slot, reason, name, count. Reason "name": it may not be asked for; "answer": it led to address,
+         * which it may not open. name "": of more names than are told one by one. */
+        NET_NAME_DENIED,
 } NetEventKind;
 
 typedef struct NetEventInfo {
         NetEventKind kind;
         uint32_t slot, protocol, port, count, mtu;
         bool inbound;
-        const char *reason, *address, *uplink;
+        const char *reason, *address, *uplink, *name; /* name: lower case, no trailing dot; guest's choice */
 } NetEventInfo;
 
 typedef void (*NetEventHandler)(const NetEventInfo *event, void *userdata);

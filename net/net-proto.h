@@ -29,9 +29,10 @@ typedef enum NetOp {
 } NetOp;
 
 typedef enum NetEvent {
-        NET_EVENT_DENIED = 100, /* SLOT REASON PROTOCOL ADDRESS PORT COUNT DIRECTION */
+        NET_EVENT_DENIED = 100, /* SLOT REASON PROTOCOL ADDRESS PORT COUNT DIRECTION [NAME] */
         NET_EVENT_UPLINK,       /* UPLINK MTU: there is another one; UPLINK "": there is none */
         NET_EVENT_TABLE,        /* somebody changed our nftables table, and it has been put back */
+        NET_EVENT_NAME_DENIED,  /* SLOT REASON NAME ADDRESS COUNT: asked of the resolver; NAME "": too many to tell */
 } NetEvent;
 
 typedef enum NetTag {
@@ -40,7 +41,7 @@ typedef enum NetTag {
         NET_TAG_NET6,          /* str: CIDR; none: no IPv6 */
         NET_TAG_MARK,          /* u32: one bit */
         NET_TAG_INGRESS_UID,   /* u32, up to 8: may connect to every sandbox */
-        NET_TAG_RESOLVER4,     /* str: address that the gateway's port 53 leads to */
+        NET_TAG_RESOLVER4,     /* str: address of a resolver that is not ours, on port 53; none: cube-resolver */
         NET_TAG_RESOLVER6,     /* str */
         NET_TAG_AUDIT_SEC,     /* u32: a destination is told once in so many seconds */
         NET_TAG_LIMITS,        /* NetLimits of net/bpf/net-maps.h */
@@ -63,4 +64,5 @@ typedef enum NetTag {
         NET_TAG_PORT,          /* u32 */
         NET_TAG_COUNT,         /* u32 */
         NET_TAG_DIRECTION,     /* u32: 1 to the sandbox */
+        NET_TAG_NAME,          /* str: lower case, no trailing dot, odd bytes as \DDD */
 } NetTag;

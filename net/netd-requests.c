@@ -10,6 +10,7 @@
 #include "net/net-proto.h"
 #include "net/netd-requests.h"
 #include "net/netns.h"
+#include "net/network-names.h"
 
 #define REPLY_MAX 8192U
 #define REPLY_FDS_MAX 2U
@@ -457,7 +458,7 @@ static const char *const reasons[_NET_REASON_MAX] = {
 
 void netd_tell_denied(Netd *n, const NetAuditEvent *event) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(REPLY_MAX);
-        char address[INET6_ADDRSTRLEN] = "";
+        char address[INET6_ADDRSTRLEN] = "", name[NET_NAME_MAX];
 
         if (event->what.reason >= _NET_REASON_MAX)
                 return;
@@ -469,7 +470,21 @@ void netd_tell_denied(Netd *n, const NetAuditEvent *event) {
         tlv_put_u32(&w, NET_TAG_PORT, ntohs(event->what.remote_port));
         tlv_put_u32(&w, NET_TAG_COUNT, event->count);
         tlv_put_u32(&w, NET_TAG_DIRECTION, event->what.inbound);
+        network_name_of(network_datapath(n->network), event->what.slot, event->what.tag, &event->what.remote, name);
+        if (*name && !event->what.inbound)
+                tlv_put_str(&w, NET_TAG_NAME, name);
         send_event(n, NET_EVENT_DENIED, &w);
+}
+
+void netd_tell_name_denied(Netd *n, const NameDenied *denied) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(REPLY_MAX);
+
+        tlv_put_u32(&w, NET_TAG_SLOT, denied->slot);
+        tlv_put_str(&w, NET_TAG_REASON, denied->reason);
+        tlv_put_str(&w, NET_TAG_NAME, denied->name);
+        tlv_put_str(&w, NET_TAG_ADDRESS, denied->address);
+        tlv_put_u32(&w, NET_TAG_COUNT, denied->count);
+        send_event(n, NET_EVENT_NAME_DENIED, &w);
 }
 
 void netd_tell_uplink(Netd *n) {

@@ -4,6 +4,7 @@
 /* Answers cubed's requests. Owned by main of cube-netd. */
 
 #include "base/packet-client.h"
+#include "net/netd-resolver.h"
 #include "net/network.h"
 
 typedef struct Netd {
@@ -18,5 +19,6 @@ typedef struct Netd {
 int netd_handle(Netd *n, const uint8_t *packet, size_t size);
 /* Tells cubed, unless it does not listen: then it is lost. */
 void netd_tell_denied(Netd *n, const NetAuditEvent *event);
+void netd_tell_name_denied(Netd *n, const NameDenied *denied);
 void netd_tell_uplink(Netd *n);
 void netd_tell_table(Netd *n);

@@ -21,8 +21,10 @@
 #include "base/fd-util.h"
 #include "net/net-proto.h"
 #include "net/netd-requests.h"
+#include "net/netd-resolver.h"
 #include "net/nl-util.h"
 #include "net/remove.h"
+#include "net/resolver-proto.h"
 
 #define PIN_DIR "/sys/fs/bpf/cubed"
 #define SWEEP_USEC (5 * USEC_PER_SEC)
@@ -34,6 +36,7 @@ typedef struct Main {
         sd_event *event;
         sd_event_source *sweep, *table, *uplink;
         struct nl_sock *links;
+        NetdResolver *resolver;
         bool links_changed;
 } Main;
 
@@ -147,6 +150,20 @@ static int add_timer(Main *m, sd_event_source **ret, sd_event_time_handler_t f) 
         return r < 0 ? r : sd_event_source_set_enabled(*ret, SD_EVENT_OFF);
 }
 
+static void on_name_denied(const NameDenied *denied, void *userdata) {
+        Main *m = userdata;
+        netd_tell_name_denied(&m->netd, denied);
+}
+
+/* Without it the rest of the network is of use still. */
+static void open_resolver(Main *m) {
+        const char *path = secure_getenv("CUBE_RESOLVER_SOCKET") ?: RESOLVER_SOCKET;
+        int r = netd_resolver_new(m->event, path, m->netd.network, on_name_denied, m, &m->resolver);
+
+        if (r < 0)
+                fprintf(stderr, "cube-netd: can't listen at %s: %s; guests can't resolve names\n", path, strerror(-r));
+}
+
 static int on_setup(void *userdata) {
         Main *m = userdata;
         int audit;
@@ -166,7 +183,10 @@ static int on_setup(void *userdata) {
                 r = add_timer(m, &m->uplink, on_uplink);
         if (r >= 0)
                 r = add_timer(m, &m->sweep, on_sweep);
-        return r < 0 ? r : again_in(m->sweep, SWEEP_USEC);
+        if (r < 0)
+                return r;
+        open_resolver(m);
+        return again_in(m->sweep, SWEEP_USEC);
 }
 
 static int run(const char *pin_dir) {
@@ -181,6 +201,7 @@ static int run(const char *pin_dir) {
         sd_event_source_disable_unref(m.sweep);
         sd_event_source_disable_unref(m.table);
         sd_event_source_disable_unref(m.uplink);
+        netd_resolver_free(m.resolver);
         sd_event_unref(m.event);
         nl_socket_free(m.links);
         network_free(m.netd.network);

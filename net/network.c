@@ -6,6 +6,7 @@
 #include "net/host-link.h"
 #include "net/host-sockets.h"
 #include "net/network.h"
+#include "net/network-names.h"
 #include "net/nft.h"
 
 #define QUARANTINE_USEC (60 * USEC_PER_SEC)
@@ -16,6 +17,7 @@
 #define GONE_WAIT_USEC 5000U
 #define MTU_WITHOUT_UPLINK 1500U
 #define BUSY UINT64_MAX
+#define RESOLVER_PORT 53
 
 /* Tried in this order for "auto"; none is in common use. */
 static const char *const candidates[] = { "10.209.0.0/16", "10.231.0.0/16", "172.29.0.0/16", "100.97.0.0/16", "198.19.0.0/16" };
@@ -39,6 +41,9 @@ struct Network {
         unsigned next_slot;
         Loaded *policies;
         uint32_t next_policy;
+        NetworkPolicyWatch watch;
+        void *watch_userdata;
+        ResolverSockets resolver;
         bool ended;            /* shut down: nothing is to be watched over any more */
 };
 
@@ -194,6 +199,24 @@ static int forward_ipv6(Network *n) {
         return r;
 }
 
+/* Of ours, unless it is told where another one is. */
+static int open_resolver(Network *n) {
+        NetSlot own;
+
+        if (n->config.resolver4.w[0] != 0 || n->config.resolver6.w[0] != 0) {
+                n->config.resolver_port = RESOLVER_PORT;
+                return datapath_configure(n->datapath, &n->config);
+        }
+        int r = resolver_sockets_open(&n->resolver, &n->plan.net4, &n->plan.net6);
+        if (r < 0)
+                return r;
+        slot_fill(&n->plan, SLOT_HOST, &own);
+        n->config.resolver4 = own.addr4;
+        n->config.resolver6 = own.addr6;
+        n->config.resolver_port = n->resolver.port;
+        return datapath_configure(n->datapath, &n->config);
+}
+
 static int open_all(Network *n, const char *pin_dir, const NetworkConfig *config, char *error) {
         const char *what = "load the filter";
         int r = datapath_open(pin_dir, &n->datapath);
@@ -205,6 +228,10 @@ static int open_all(Network *n, const char *pin_dir, const NetworkConfig *config
         if (r >= 0) {
                 what = "make the link " HOST_LINK;
                 r = host_link_make(&n->plan.net4, &n->plan.net6);
+        }
+        if (r >= 0) {
+                what = "listen for the guests' DNS queries";
+                r = open_resolver(n);
         }
         if (r >= 0) {
                 what = "make the nftables table";
@@ -263,6 +290,7 @@ Network *network_free(Network *n) {
                 n->policies = l->next;
                 loaded_free(l);
         }
+        resolver_sockets_done(&n->resolver);
         nft_table_free(n->nft);
         datapath_free(n->datapath);
         free(n->free_at);
@@ -315,6 +343,24 @@ const char *network_uplink(const Network *n) {
 
 int network_nft_fd(const Network *n) {
         return nft_table_fd(n->nft);
+}
+
+const NetConfig *network_config(const Network *n) {
+        return &n->config;
+}
+
+const ResolverSockets *network_resolver_sockets(const Network *n) {
+        return &n->resolver;
+}
+
+void network_watch_policies(Network *n, NetworkPolicyWatch f, void *userdata) {
+        n->watch = f;
+        n->watch_userdata = userdata;
+}
+
+void network_each_policy(Network *n, NetworkPolicyWatch f, void *userdata) {
+        for (const Loaded *l = n->policies; l; l = l->next)
+                f(l->id, l->table, userdata);
 }
 
 static bool slot_usable(const Network *n, unsigned slot, uint64_t now) {
@@ -447,6 +493,8 @@ static int load(Network *n, const Policy *p, bool kept, NetworkPolicy *ret, char
                 *l = (Loaded) { .id = n->next_policy++, .table = TAKE_PTR(t), .next = n->policies };
                 l->special = policy_opens_special(p, extra, n_extra);
                 n->policies = l;
+                if (n->watch)
+                        n->watch(l->id, l->table, n->watch_userdata);
         }
         l->kept |= kept;
         l->since = now_usec();
@@ -467,6 +515,23 @@ int network_policy_drop(Network *n, uint32_t id) {
         return 0;
 }
 
+/* In force with the entry: what names opened stays open if the new policy has them, too. */
+static int switch_policy(Network *n, unsigned slot, NetEntry *entry, const NetworkPolicy *to) {
+        uint32_t from = entry->policy;
+
+        entry->policy = to->id;
+        entry->flags = to->flags;
+        entry->generation++;
+        if (from != to->id)
+                network_names_carry(n->datapath, slot, from, to->id, loaded_find(n, to->id)->table, &n->plan);
+        int r = datapath_set_entry(n->datapath, slot, entry);
+        if (r >= 0)
+                r = datapath_cut(n->datapath, slot);
+        if (r >= 0 && from != to->id)
+                datapath_drop_names(n->datapath, slot, from);
+        return r;
+}
+
 int network_policy_set(Network *n, unsigned slot, const Policy *p, uint32_t id, NetworkPolicy *ret, char *error) {
         NetEntry entry;
 
@@ -485,12 +550,7 @@ int network_policy_set(Network *n, unsigned slot, const Policy *p, uint32_t id, 
         }
         if (r < 0)
                 return r;
-        entry.policy = ret->id;
-        entry.flags = ret->flags;
-        entry.generation++;
-        r = datapath_set_entry(n->datapath, slot, &entry);
-        if (r >= 0)
-                r = datapath_cut(n->datapath, slot);
+        r = switch_policy(n, slot, &entry, ret);
         if (r < 0)
                 (void) snprintf(error, POLICY_ERROR_MAX, "Can't change the policy of slot %u: %s", slot, strerror(-r));
         return r;
@@ -509,9 +569,9 @@ static void mark_used(Datapath *d, unsigned slot, void *userdata) {
 }
 
 static void drop_unused_policies(Network *n) {
-        uint64_t now = now_usec();
-
         (void) datapath_each_slot(n->datapath, mark_used, n);
+        /* Not before: none was used later than that. */
+        uint64_t now = now_usec();
         for (Loaded **i = &n->policies; *i;) {
                 Loaded *l = *i;
                 if (l->kept || now - l->since < UNUSED_USEC) {
@@ -519,6 +579,8 @@ static void drop_unused_policies(Network *n) {
                         continue;
                 }
                 (void) datapath_remove_policy(n->datapath, l->id);
+                if (n->watch)
+                        n->watch(l->id, NULL, n->watch_userdata);
                 *i = l->next;
                 loaded_free(l);
         }

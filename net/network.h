@@ -5,6 +5,7 @@
  * barriers. One in cube-netd, which calls it for requests and events; it may wait for the kernel. */
 
 #include "net/datapath.h"
+#include "net/resolver-sockets.h"
 #include "net/slot.h"
 
 typedef struct Network Network;
@@ -12,7 +13,7 @@ typedef struct Network Network;
 typedef struct NetworkConfig {
         const char *net4;      /* CIDR or "auto" */
         const char *net6;      /* NULL: no IPv6 */
-        NetConfig filter;
+        NetConfig filter;      /* without a resolver: the network's own */
 } NetworkConfig;
 
 /* error: what to tell people, of POLICY_ERROR_MAX bytes. */
@@ -26,6 +27,9 @@ const SlotPlan *network_plan(const Network *n);
 /* "" when there is none */
 const char *network_uplink(const Network *n);
 int network_nft_fd(const Network *n);
+const NetConfig *network_config(const Network *n);
+/* Borrowed; none when the resolver is somebody else's. */
+const ResolverSockets *network_resolver_sockets(const Network *n);
 
 /* slot: 0 for any. */
 int network_slot_new(Network *n, unsigned slot, unsigned *ret_slot, int *ret_netns, int *ret_tap, char *error);
@@ -45,6 +49,11 @@ typedef struct NetworkPolicy {
 
 int network_policy_load(Network *n, const Policy *p, NetworkPolicy *ret, char *error);
 int network_policy_drop(Network *n, uint32_t id);
+/* Called when one has been loaded, before anybody can name it, and when one is gone: then t is NULL. */
+typedef void (*NetworkPolicyWatch)(uint32_t id, const PolicyTable *t, void *userdata);
+void network_watch_policies(Network *n, NetworkPolicyWatch f, void *userdata);
+/* t is NULL for one of a cube-netd before. */
+void network_each_policy(Network *n, NetworkPolicyWatch f, void *userdata);
 /* Of a slot, open flows judged again. p NULL: the policy `id`, which is loaded. */
 int network_policy_set(Network *n, unsigned slot, const Policy *p, uint32_t id, NetworkPolicy *ret, char *error);
 

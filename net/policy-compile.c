@@ -16,6 +16,7 @@
 typedef enum NodeKind {
         NODE_DEFAULT,
         NODE_SPECIAL,
+        NODE_NAMES,            /* of a rule "NAME in CIDR" */
         NODE_RULE,
 } NodeKind;
 
@@ -177,13 +178,14 @@ static int to_rule(Compiler *c, const Verdict *v, const char *what, NetRule *ret
 
 /* The verdict on addresses for which the groups on the stack, and no others, hold. */
 static int fold(Compiler *c, const Group *stack, size_t depth, NetRule *ret) {
-        bool special = false, host = false, inbound = c->nodes[stack[depth - 1].first].tag & NET_KEY_INBOUND;
+        bool special = false, host = false, names = false, inbound = c->nodes[stack[depth - 1].first].tag & NET_KEY_INBOUND;
         char what[PREFIX_TEXT_MAX];
 
         for (size_t i = 0; i < depth; i++)
                 for (size_t k = stack[i].first; k < stack[i].end; k++) {
                         const Node *n = &c->nodes[k];
                         special |= n->kind == NODE_SPECIAL;
+                        names |= n->kind == NODE_NAMES;
                         host |= n->kind == NODE_RULE && n->rule->host;
                 }
 
@@ -203,7 +205,7 @@ static int fold(Compiler *c, const Group *stack, size_t depth, NetRule *ret) {
                 verdict_default_open(&c->allow, &c->deny);
 
         int r = to_rule(c, &c->allow, prefix_format(what, &c->nodes[stack[depth - 1].first].prefix), ret);
-        ret->flags |= (special ? NET_RULE_SPECIAL : 0) | (host ? NET_RULE_HOST : 0);
+        ret->flags |= (special ? NET_RULE_SPECIAL : 0) | (special && names ? NET_RULE_NAMES : 0) | (host ? NET_RULE_HOST : 0);
         return r;
 }
 
@@ -214,6 +216,10 @@ static void add_node(Compiler *c, const Prefix *prefix, bool inbound, NodeKind k
                 .kind = kind,
                 .rule = rule,
         };
+}
+
+static bool name_opens_special(const Compiler *c, const Rule *r) {
+        return r->has_inside && rule_is_special(r, c->extra, c->n_extra);
 }
 
 static int collect(Compiler *c) {
@@ -237,6 +243,8 @@ static int collect(Compiler *c) {
                 const Rule *r = &c->policy->rules[i];
                 if (!r->name)
                         add_node(c, &r->prefix, r->list == POLICY_INBOUND, NODE_RULE, r);
+                else if (name_opens_special(c, r))
+                        add_node(c, &r->prefix, false, NODE_NAMES, r);
         }
         qsort(c->nodes, c->n_nodes, sizeof(Node), compare_nodes);
         return 0;
@@ -274,6 +282,51 @@ static int compile_prefixes(Compiler *c) {
         return 0;
 }
 
+static bool name_is_below(const char *name, const char *parent) {
+        size_t n = strlen(name), m = strlen(parent);
+
+        return n > m + 1 && name[n - m - 1] == '.' && streq(name + n - m, parent);
+}
+
+/* All that inner is about outer is about too. */
+static bool name_rule_covers(const Rule *outer, const Rule *inner) {
+        if (outer->has_inside != inner->has_inside || (outer->has_inside && !prefix_covers(&outer->prefix, &inner->prefix)))
+                return false;
+        if (outer->below && name_is_below(inner->name, outer->name))
+                return true;
+        return outer->below == inner->below && streq(outer->name, inner->name);
+}
+
+/* As with prefixes, the most specific name carries the rules of those that cover it. */
+static int compile_name(Compiler *c, const Rule *r) {
+        PolicyName *n = &c->table->names[c->table->n_names];
+
+        for (size_t i = 0; i < c->table->n_names; i++) {
+                const PolicyName *other = &c->table->names[i];
+                if (other->below == r->below && other->has_inside == r->has_inside && streq(other->name, r->name) &&
+                    memcmp(&other->inside, &r->prefix, sizeof(r->prefix)) == 0)
+                        return 0;
+        }
+        *n = (PolicyName) {
+                .below = r->below,
+                .has_inside = r->has_inside,
+                .inside = r->prefix,
+                .special = name_opens_special(c, r),
+        };
+        verdict_clear(&c->allow);
+        for (size_t i = 0; i < c->policy->n_rules; i++)
+                if (c->policy->rules[i].name && name_rule_covers(&c->policy->rules[i], r))
+                        verdict_add(&c->allow, &c->policy->rules[i]);
+        int k = to_rule(c, &c->allow, r->name, &n->rule);
+        if (k < 0)
+                return k;
+        n->name = strdup(r->name);
+        if (!n->name)
+                return -ENOMEM;
+        c->table->n_names++;
+        return 0;
+}
+
 static int compile_names(Compiler *c) {
         PolicyTable *t = c->table;
 
@@ -281,20 +334,9 @@ static int compile_names(Compiler *c) {
         if (!t->names)
                 return -ENOMEM;
         for (size_t i = 0; i < c->policy->n_rules; i++) {
-                const Rule *r = &c->policy->rules[i];
-                if (!r->name)
-                        continue;
-                PolicyName *n = &t->names[t->n_names];
-                *n = (PolicyName) { .below = r->below, .has_inside = r->has_inside, .inside = r->prefix };
-                verdict_clear(&c->allow);
-                verdict_add(&c->allow, r);
-                int k = to_rule(c, &c->allow, r->name, &n->rule);
+                int k = c->policy->rules[i].name ? compile_name(c, &c->policy->rules[i]) : 0;
                 if (k < 0)
                         return k;
-                n->name = strdup(r->name);
-                if (!n->name)
-                        return -ENOMEM;
-                t->n_names++;
         }
         return 0;
 }
@@ -325,7 +367,8 @@ int policy_compile(const Policy *p, const Prefix *extra, size_t n_extra, PolicyT
         free(c->nodes);
         if (r < 0)
                 return r;
-        t->dns = t->n_names > 0 || internet_open(t);
+        t->dns_all = internet_open(t);
+        t->dns = t->n_names > 0 || t->dns_all;
         *ret = TAKE_PTR(t);
         return 0;
 }

@@ -66,7 +66,8 @@ typedef struct PolicyName {
         bool below;            /* names that end in .name */
         NetRule rule;          /* set: an index into sets */
         bool has_inside;
-        Prefix inside;         /* the special range that its addresses may be in */
+        Prefix inside;         /* what its addresses have to be in */
+        bool special;          /* inside lies wholly in a special range, which it opens */
 } PolicyName;
 
 typedef struct PolicyTable {
@@ -77,6 +78,7 @@ typedef struct PolicyTable {
         PolicyName *names;
         size_t n_names;
         bool dns;              /* the resolver may be asked */
+        bool dns_all;          /* for any name */
 } PolicyTable;
 
 /* extra: prefixes that are special on this host besides those that are everywhere. -E2BIG: error says what. */

@@ -14,6 +14,7 @@ typedef struct SlotPlan {
 } SlotPlan;
 
 /* The host has the first address of the network, so slots begin behind it. */
+#define SLOT_HOST 1U
 #define SLOT_FIRST 2U
 
 /* How many slots the networks have room for. */

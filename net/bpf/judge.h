@@ -50,19 +50,24 @@ FUNCTION int rule_matches(const NetRule *rule, __u32 policy, __u8 tag, __u8 prot
 static __always_inline int is_resolver(const Question *q, const NetConfig *c) {
         const NetAddr *a = q->tag == NET_TAG4 ? &c->resolver4 : &c->resolver6;
 
-        return !q->inbound && a->w[0] != 0 && addr_equal(a, &q->remote) && q->port == bpf_htons(53) &&
+        return !q->inbound && a->w[0] != 0 && addr_equal(a, &q->remote) && q->port == bpf_htons(c->resolver_port) &&
                (q->proto == IPPROTO_UDP || q->proto == IPPROTO_TCP);
 }
 
-static __always_inline int name_allows(const Question *q, int special) {
-        NetNameKey key = { .slot = q->slot, .tag = q->tag, .addr = q->remote };
+static __always_inline int name_allows(const Question *q, __u32 policy, int special) {
+        NetNameKey key = { .slot = q->slot, .policy = policy, .tag = q->tag, .addr = q->remote };
 
-        const NetName *n = bpf_map_lookup_elem(&names, &key);
-        if (!n || (special && !(n->rule.flags & NET_RULE_SPECIAL)))
-                return 0;
-        if (!q->again && n->expires < bpf_ktime_get_ns())
-                return 0;
-        return rule_matches(&n->rule, n->policy, q->tag, q->proto, bpf_ntohs(q->port));
+        for (__u32 i = 0; i < NET_NAME_RULES; i++) {
+                key.index = i;
+                const NetName *n = bpf_map_lookup_elem(&names, &key);
+                if (!n || (special && !(n->rule.flags & NET_RULE_SPECIAL)))
+                        continue;
+                if (!q->again && n->expires < bpf_ktime_get_ns())
+                        continue;
+                if (rule_matches(&n->rule, policy, q->tag, q->proto, bpf_ntohs(q->port)))
+                        return 1;
+        }
+        return 0;
 }
 
 /* Allowed, and a rule names it as an address of the host. */
@@ -95,7 +100,9 @@ FUNCTION int judge(const NetEntry *entry, const Question *q) {
                 return rule->flags & NET_RULE_HOST ? JUDGED_HOST : NET_ALLOWED;
 
         int special = !!(rule->flags & NET_RULE_SPECIAL);
-        if (!q->inbound && name_allows(q, special))
+        /* Whatever the map of names says: it is not we who write it. */
+        int nameable = !special || rule->flags & NET_RULE_NAMES;
+        if (!q->inbound && nameable && name_allows(q, policy, special))
                 return NET_ALLOWED;
         return q->inbound ? NET_DENIED_INBOUND : special ? NET_DENIED_SPECIAL : NET_DENIED_POLICY;
 }

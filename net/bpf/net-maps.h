@@ -57,6 +57,8 @@ typedef struct NetConfig {
         __u32 n_ingress_uids;
         __u32 ingress_uids[8]; /* besides root and the owner */
         NetAddr resolver4, resolver6; /* 0: there is none */
+        __u32 resolver_port;   /* host byte order; the guest sees 53 */
+        __u32 reserved;
         NetLimits limits;      /* where a sandbox has none of its own */
         /* Of cube-netd, kept here for the next one: the link that forwards only because we told it to. */
         char guarded[16];
@@ -85,6 +87,7 @@ typedef struct NetPolicyKey {
 #define NET_RULE_ALL (NET_RULE_TCP | NET_RULE_UDP | NET_RULE_ICMP | NET_RULE_OTHER)
 #define NET_RULE_SPECIAL 64U   /* in a special range: names don't open it */
 #define NET_RULE_HOST 128U     /* an address of the host is meant */
+#define NET_RULE_NAMES 256U    /* a special range in which a rule "NAME in CIDR" lets names open addresses */
 
 /* What may pass to the addresses of a prefix: the whole verdict, rules of covering prefixes included. */
 typedef struct NetRule {
@@ -105,18 +108,24 @@ typedef struct NetPortSet {
         NetPortRange tcp[NET_PORT_RANGES_MAX], udp[NET_PORT_RANGES_MAX];
 } NetPortSet;
 
-/* What the answer to a DNS query opened. */
+/* Names with different rules can have the same address: so many of them. */
+#define NET_NAME_RULES 4U
+#define NET_NAME_MAX 256U
+
+/* What the answer to a DNS query opened. Of a policy: what was opened under one means nothing under another. */
 typedef struct NetNameKey {
         __u32 slot;
-        __u32 tag;
+        __u32 policy;
+        __u8 tag, index;       /* index < NET_NAME_RULES */
+        __u16 reserved;
         NetAddr addr;
 } NetNameKey;
 
 typedef struct NetName {
         __u64 expires;         /* ns of CLOCK_MONOTONIC */
+        __u64 used;            /* when a flow that it may have opened was last seen; of the sweep */
         NetRule rule;          /* NET_RULE_SPECIAL: opens an address in a special range */
-        __u32 policy;          /* whose port sets rule.set is one of */
-        __u32 reserved;
+        char name[NET_NAME_MAX]; /* the one that was asked for; lower case, ends with NUL */
 } NetName;
 
 typedef struct NetFlowKey {
@@ -185,6 +194,8 @@ typedef struct NetAuditEvent {
 #define NET_SWEEP_EXPIRE 1U
 #define NET_SWEEP_REJUDGE 2U
 #define NET_SWEEP_DROP 3U
+/* Answers that have run out are kept so long, and as long as there are flows that they may have opened. */
+#define NET_NAME_KEPT_SEC 60U
 typedef struct NetSweep {
         __u32 what;
         __u32 slot;            /* REJUDGE, DROP */

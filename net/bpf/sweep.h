@@ -54,6 +54,35 @@ static void flow_rejudge(NetFlowKey *key, NetFlow *f, SweepContext *c) {
                 c->sweep->denied++;
 }
 
+/* Answers that it may have been opened by are kept as long as it lives. */
+static __always_inline void flow_keep_names(const NetFlowKey *flow, const NetFlow *f, __u64 now) {
+        __u32 slot = flow->slot;
+        const NetEntry *entry = bpf_map_lookup_elem(&sandboxes, &slot);
+        NetNameKey key = { .slot = slot, .tag = flow->tag, .addr = flow->remote };
+
+        if (!entry || f->flags & (NET_FLOW_INBOUND | NET_FLOW_DENIED))
+                return;
+        key.policy = entry->policy;
+        for (__u32 i = 0; i < NET_NAME_RULES; i++) {
+                key.index = i;
+                NetName *n = bpf_map_lookup_elem(&names, &key);
+                if (n)
+                        n->used = now;
+        }
+}
+
+static long sweep_name(void *map, NetNameKey *key, NetName *n, SweepContext *c) {
+        __u64 kept = NET_NAME_KEPT_SEC * NSEC_PER_SEC, now = c->sweep->now;
+        NetNameKey copy;
+
+        if (c->sweep->what == NET_SWEEP_DROP ? key->slot != c->sweep->slot :
+            now < kept || (n->expires > now - kept || n->used > now - kept))
+                return 0;
+        copy = *key;
+        bpf_map_delete_elem(&names, &copy);
+        return 0;
+}
+
 static long sweep_flow(void *map, NetFlowKey *key, NetFlow *f, SweepContext *c) {
         NetSweep *sweep = c->sweep;
         NetFlowKey copy;
@@ -68,11 +97,12 @@ static long sweep_flow(void *map, NetFlowKey *key, NetFlow *f, SweepContext *c) 
         if (sweep->what == NET_SWEEP_DROP ? key->slot == sweep->slot : flow_expired(key, f, c->config, sweep->now)) {
                 copy = *key;
                 flow_drop(&copy, sweep);
-        }
+        } else if (sweep->what == NET_SWEEP_EXPIRE)
+                flow_keep_names(key, f, sweep->now);
         return 0;
 }
 
-/* Goes through all flows; the packet is a NetSweep, and the answer. */
+/* Goes through all flows, then through what names opened; the packet is a NetSweep, and the answer. */
 SEC("tc")
 int sweep(struct __sk_buff *skb) {
         NetSweep sweep;
@@ -83,6 +113,8 @@ int sweep(struct __sk_buff *skb) {
         sweep.now = bpf_ktime_get_ns();
         c.entry = bpf_map_lookup_elem(&sandboxes, &sweep.slot);
         bpf_for_each_map_elem(&flows, sweep_flow, &c, 0);
+        if (sweep.what != NET_SWEEP_REJUDGE)
+                bpf_for_each_map_elem(&names, sweep_name, &c, 0);
         bpf_skb_store_bytes(skb, ETH_HLEN, &sweep, sizeof(sweep), 0);
         return TC_ACT_OK;
 }

@@ -12,6 +12,7 @@
 
 #define OFFSET_SRC 0
 #define OFFSET_DST 1
+#define DNS_PORT 53
 
 static __always_inline int checksum_offset(const Packet *p, __u64 *ret_flags) {
         *ret_flags = BPF_F_PSEUDO_HDR;
@@ -88,8 +89,8 @@ static __always_inline int write_macs(struct __sk_buff *skb, const __u8 *dst, co
         return bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0);
 }
 
-static __always_inline int is_dns(const Packet *p, __u16 port) {
-        return port == bpf_htons(53) && (p->proto == IPPROTO_UDP || p->proto == IPPROTO_TCP) && p->fragment == FRAGMENT_NONE;
+static __always_inline int is_dns(const Packet *p, __u16 port, __u16 wanted) {
+        return port == bpf_htons(wanted) && (p->proto == IPPROTO_UDP || p->proto == IPPROTO_TCP) && p->fragment == FRAGMENT_NONE;
 }
 
 /* Neighbour solicitation or advertisement. */
@@ -126,14 +127,41 @@ static __always_inline int macs_valid(struct __sk_buff *skb) {
         return mac_equal((const __u8 *) h.dst, gateway) && mac_equal((const __u8 *) h.src, guest);
 }
 
+FUNCTION int rewrite_port(struct __sk_buff *skb, const Packet *p, int which, __u32 wanted) {
+        __be16 from, to = bpf_htons(wanted);
+        __u64 flags;
+        int check;
+
+        if (!p)
+                return -1;
+        from = which == OFFSET_SRC ? p->sport : p->dport;
+        check = checksum_offset(p, &flags);
+        if (from == to)
+                return 0;
+        if (check < 0 || bpf_l4_csum_replace(skb, check, from, to, (flags & ~BPF_F_PSEUDO_HDR) | 2))
+                return -1;
+        return bpf_skb_store_bytes(skb, p->l4 + 2 * which, &to, 2, 0);
+}
+
 static __always_inline int to_resolver(struct __sk_buff *skb, const Packet *p) {
         const NetConfig *c = config_get();
         NetAddr from = p->dst, to;
 
-        if (!c || !is_dns(p, p->dport))
+        if (!c || !is_dns(p, p->dport, DNS_PORT))
                 return -1;
         to = p->tag == NET_TAG4 ? c->resolver4 : c->resolver6;
-        return to.w[0] == 0 ? -1 : rewrite(skb, p, OFFSET_DST, &from, &to);
+        if (to.w[0] == 0 || rewrite(skb, p, OFFSET_DST, &from, &to))
+                return -1;
+        return rewrite_port(skb, p, OFFSET_DST, c->resolver_port);
+}
+
+/* An answer of the resolver's comes from the gateway. */
+static __always_inline int from_resolver(struct __sk_buff *skb, const Packet *p, const NetConfig *c, NetAddr *gateway) {
+        NetAddr resolver = p->tag == NET_TAG4 ? c->resolver4 : c->resolver6;
+
+        if (resolver.w[0] == 0 || !addr_equal(&p->src, &resolver) || !is_dns(p, p->sport, c->resolver_port))
+                return 0;
+        return rewrite(skb, p, OFFSET_SRC, &resolver, gateway) ? -1 : rewrite_port(skb, p, OFFSET_SRC, DNS_PORT);
 }
 
 SEC("tc")
@@ -210,9 +238,7 @@ int to_guest(struct __sk_buff *skb) {
                     rewrite_quoted(skb, &p, OFFSET_SRC, &own, &guest) < 0)
                         return TC_ACT_SHOT;
         }
-        NetAddr resolver = p.tag == NET_TAG4 ? c->resolver4 : c->resolver6;
-        if (resolver.w[0] != 0 && addr_equal(&p.src, &resolver) && is_dns(&p, p.sport) &&
-            rewrite(skb, &p, OFFSET_SRC, &resolver, &gateway) < 0)
+        if (from_resolver(skb, &p, c, &gateway) < 0)
                 return TC_ACT_SHOT;
         if (rewrite(skb, &p, OFFSET_DST, &own, &guest) < 0 || write_macs(skb, guest_mac, gateway_mac))
                 return TC_ACT_SHOT;

@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import struct
@@ -33,9 +34,9 @@ MARK = 0x100
 MAGIC, REPLY = 0x4454454e, 1
 (PING, NETNS_NEW, SETUP, SLOT_NEW, SLOT_KEEP, SLOT_FREE, POLICY_LOAD, POLICY_DROP, POLICY_SET, LIMITS_SET,
  STATISTICS, QUIESCE, SHUTDOWN) = range(1, 14)
-EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE = 100, 101, 102
+EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE, EVENT_NAME_DENIED = 100, 101, 102, 103
 TAGS = ('message net4 net6 mark ingress_uid resolver4 resolver6 audit_sec limits mtu uplink slot address4 address6'
-        ' policy flags special default allow deny inbound statistics reason protocol address port count direction').split()
+        ' policy flags special default allow deny inbound statistics reason protocol address port count direction name').split()
 NUMBERS = set('mark ingress_uid audit_sec mtu slot policy flags special protocol port count direction'.split())
 REASONS = ('allowed policy special host inbound owner spoofed malformed rate flows fragment unrelated').split()
 
@@ -212,13 +213,14 @@ class NetdError(Exception):
 
 
 class Netd:
-    def __init__(self, pin_dir):
+    def __init__(self, pin_dir, runtime):
         self.peer, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.peer.settimeout(20)
         self.sequence = 0
         self.events = []
         self.process = spawn([str(BUILD / 'net/cube-netd')], [child.fileno()],
-                             env=dict(os.environ, CUBE_BPF_DIR=str(pin_dir), CUBE_NETD_DEBUG='1'))
+                             env=dict(os.environ, CUBE_BPF_DIR=str(pin_dir), CUBE_NETD_DEBUG='1',
+                                      CUBE_RESOLVER_SOCKET=str(runtime / 'resolver')))
         child.close()
 
     def receive(self, timeout=20):
@@ -350,6 +352,7 @@ class Host:
         self.setup = dict(mark=MARK, **setup)
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix='cube-bpf-'))
         mount('bpf', self.directory, 'bpf')
+        self.runtime = pathlib.Path(tempfile.mkdtemp(prefix='cube-run-'))
         self.netns, self.world = Netns(), Netns()
         self.netns.enter()
         self.netns.ip('link set lo up')
@@ -368,7 +371,7 @@ class Host:
                       'route add default via 198.51.100.1', '-6 route add default via 2001:db8::1')
 
     def start(self):
-        self.netd = Netd(self.directory)
+        self.netd = Netd(self.directory, self.runtime)
         self.answer, fds = self.netd.call(SETUP, **self.setup)
         self.entries = fds[0]
         return self
@@ -391,6 +394,7 @@ class Host:
             os.close(self.entries)
         check(libc.umount2(str(self.directory).encode(), 2))
         self.directory.rmdir()
+        shutil.rmtree(self.runtime)
         self.netns.close()
         self.world.close()
 

@@ -355,8 +355,8 @@ TEST(flows_are_forgotten_when_they_are_old) {
 }
 
 static void put_name(const char *address, uint64_t expires, uint32_t flags) {
-        NetNameKey key = { .slot = SLOT };
-        NetName name = { .expires = expires, .rule = { .flags = flags }, .policy = POLICY };
+        NetNameKey key = { .slot = SLOT, .policy = POLICY };
+        NetName name = { .expires = expires, .rule = { .flags = flags }, .name = "example.com" };
         Prefix p;
 
         assert_ok(prefix_parse(address, &p));
@@ -374,6 +374,7 @@ TEST(what_a_name_opens) {
         assert_ok(policy_new(POLICY_DEFAULT_INTERNET, &p));
         assert_ok(policy_add(p, POLICY_DENY, "all", error));
         assert_ok(policy_add(p, POLICY_ALLOW, "example.com tcp:443", error));
+        assert_ok(policy_add(p, POLICY_ALLOW, "db.example.com in 10.1.0.0/16", error));
         use(p);
 
         static const struct { const char *address; uint64_t expires; uint32_t flags; bool open; } cases[] = {
@@ -384,6 +385,8 @@ TEST(what_a_name_opens) {
                 { "8.8.8.10", 1, NET_RULE_ALL, false },
                 { "10.1.2.3", UINT64_MAX, NET_RULE_ALL, false },
                 { "10.1.2.4", UINT64_MAX, NET_RULE_ALL|NET_RULE_SPECIAL, true },
+                /* Whoever wrote that: no rule of the policy lets names open it. */
+                { "10.2.2.4", UINT64_MAX, NET_RULE_ALL|NET_RULE_SPECIAL, false },
                 { "2001:db8::1", UINT64_MAX, NET_RULE_ALL, true },
                 { "fd00::1", UINT64_MAX, NET_RULE_ALL, false },
         };

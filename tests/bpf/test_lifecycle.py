@@ -27,7 +27,7 @@ def links(host):
 
 
 def elements(host, name):
-    text = host.netns.run('bpftool', 'map', 'dump', 'pinned', f'{host.directory}/1/{name}').stdout
+    text = host.netns.run('bpftool', 'map', 'dump', 'pinned', f'{host.directory}/2/{name}').stdout
     return len(re.findall(r'"key":', text))
 
 
@@ -193,7 +193,7 @@ def test_an_element_that_is_gone_lets_nothing_pass(host, name):
     s = host.sandbox(default='internet')
     guest = s.guest()
     assert reaches(guest, host.world, SERVER)
-    host.netns.run('bpftool', 'map', 'delete', 'pinned', f'{host.directory}/1/{name}', 'key', *(str(b) for b in s.slot.to_bytes(4, 'little')))
+    host.netns.run('bpftool', 'map', 'delete', 'pinned', f'{host.directory}/2/{name}', 'key', *(str(b) for b in s.slot.to_bytes(4, 'little')))
     assert is_shut(guest, host.world)
 
 
@@ -238,7 +238,7 @@ def test_without_the_bpf_file_system_there_is_no_network(make_host, tmp_path):
 
 def test_nothing_works_before_setup(make_host):
     host = make_host(start=False)
-    host.netd = netlab.Netd(host.directory)
+    host.netd = netlab.Netd(host.directory, host.runtime)
     host.netd.call(netlab.PING)
     with pytest.raises(netlab.NetdError, match='has not been set up'):
         host.netd.call(netlab.SLOT_NEW)
