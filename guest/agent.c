@@ -11,7 +11,7 @@
 /* Three pipes each for the live processes and the exited ones that nobody has read yet, and streams. */
 #define AGENT_NOFILE 16384U
 
-static int agent_start(Agent *a, const char *hooks_path, uint64_t hooks_usec) {
+static int agent_start(Agent *a, const char *hooks_path, uint64_t hooks_usec, bool loopback) {
         struct rlimit limit = { .rlim_cur = AGENT_NOFILE, .rlim_max = 524288 };
 
         (void) setrlimit(RLIMIT_NOFILE, &limit);
@@ -25,6 +25,8 @@ static int agent_start(Agent *a, const char *hooks_path, uint64_t hooks_usec) {
         int r = loop_init(&a->loop);
         if (r < 0)
                 return r;
+        if (loopback)
+                loopback_start(&a->loopback, &a->loop);
         r = processes_init(a);
         if (r < 0)
                 return r;
@@ -40,14 +42,15 @@ static void agent_done(Agent *a) {
         if (a->control.agent)
                 control_done(&a->control);
         processes_done(a);
+        loopback_done(&a->loopback);
         loop_remove(&a->shutdown_timer);
         loop_done(&a->loop);
 }
 
-int agent_run(const char *hooks_path, uint64_t hooks_usec) {
+int agent_run(const char *hooks_path, uint64_t hooks_usec, bool loopback) {
         static Agent agent;
 
-        int r = agent_start(&agent, hooks_path, hooks_usec);
+        int r = agent_start(&agent, hooks_path, hooks_usec, loopback);
         if (r >= 0)
                 r = loop_run(&agent.loop);
         agent_done(&agent);

@@ -14,6 +14,7 @@
 #include "guest/freeze.h"
 #include "guest/hooks.h"
 #include "guest/loop.h"
+#include "guest/loopback.h"
 #include "guest/net.h"
 
 typedef struct Process Process;
@@ -24,6 +25,7 @@ typedef struct Agent {
         Control control;
         bool claimed;
         NetConfig network;      /* as the last claim that had one set it */
+        Loopback loopback;
         uint64_t epoch;         /* claims that were answered */
         Reply claim_reply;      /* owed while the hooks run */
         Hooks hooks;
@@ -47,5 +49,6 @@ typedef struct Agent {
         unsigned shutdown_step;
 } Agent;
 
-/* Serves until the guest goes down. hooks: the directory, and how long all in it may take. */
-int agent_run(const char *hooks_path, uint64_t hooks_usec);
+/* Serves until the guest goes down. hooks: the directory, and how long all in it may take. loopback: whether servers on
+ * 127.0.0.1 can be reached from outside, which concerns all of the network namespace. */
+int agent_run(const char *hooks_path, uint64_t hooks_usec, bool loopback);

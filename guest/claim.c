@@ -21,8 +21,10 @@ static int set_network(Agent *a, const Request *q, char message[static MACHINE_M
         int r = 0;
 
         static_assert(NET_MESSAGE_MAX <= MACHINE_MESSAGE_MAX, "one buffer for both");
-        if (q->network.n_networks > 0)
+        if (q->network.n_networks > 0) {
                 r = net_configure(&q->network, &a->network, message);
+                loopback_set_card(&a->loopback, net_card());
+        }
         if (r == -ENODEV) {
                 log_warning("there is no network card, or no driver for it");
                 r = 0;
@@ -102,6 +104,7 @@ void handle_claim(Agent *a, Request *q, Reply reply) {
         supersede(a);
         if (a->epoch > 0)
                 streams_abandon(a);
+        loopback_abandon(&a->loopback);
         if (r < 0) {
                 log_error("claim failed at %s: %s", message, strerror(-r));
                 reply_error(&reply, r, "%s: %s", message, strerror(-r));

@@ -87,7 +87,7 @@ int main(void) {
 
         machine_set_memory_pressure();
         log_info("root mounted, serving the host");
-        r = agent_run(HOOKS_DIRECTORY, HOOKS_USEC);
+        r = agent_run(HOOKS_DIRECTORY, HOOKS_USEC, true);
         if (r < 0)
                 log_error("agent failed: %s", strerror(-r));
         machine_poweroff();

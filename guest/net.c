@@ -183,6 +183,14 @@ static int find_card(int fd, struct ifreq *ret) {
         return r;
 }
 
+uint32_t net_card(void) {
+        struct ifreq ifr;
+
+        _cleanup_close_ int fd = socket(AF_INET, SOCK_DGRAM|SOCK_CLOEXEC, 0);
+        int index = fd < 0 ? -errno : find_card(fd, &ifr);
+        return index < 0 ? 0 : (uint32_t) index;
+}
+
 static int set_link(int fd, struct ifreq *ifr, uint32_t mtu, char *message) {
         snprintf(message, NET_MESSAGE_MAX, "MTU %u", mtu);
         ifr->ifr_mtu = (int) mtu;

@@ -22,3 +22,5 @@ typedef struct NetConfig {
 /* -ENODEV: there is no card. An IPv6 network of a kernel without IPv6 is left out. before: what the last call made, and
  * what this one did. */
 int net_configure(const NetConfig *c, NetConfig *before, char ret_message[static NET_MESSAGE_MAX]);
+/* The card's number, or 0. */
+uint32_t net_card(void);

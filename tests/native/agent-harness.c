@@ -130,15 +130,15 @@ void machine_poweroff(void) {
 
 int main(int argc, char *argv[]) {
         /* It signals every process that it can see when it powers off. */
-        if (getpid() != 1 || argc != 2) {
-                fprintf(stderr, "usage: unshare --fork --pid --mount-proc %s DIRECTORY\n", argv[0]);
+        if (getpid() != 1 || argc < 2) {
+                fprintf(stderr, "usage: unshare --fork --pid --mount-proc %s DIRECTORY [loopback]\n", argv[0]);
                 return EXIT_FAILURE;
         }
 
         directory = argv[1];
         char hooks[4096];
         snprintf(hooks, sizeof(hooks), "%s/fork.d", directory);
-        int r = agent_run(hooks, 2 * USEC_PER_SEC);
+        int r = agent_run(hooks, 2 * USEC_PER_SEC, argc > 2 && streq(argv[2], "loopback"));
         if (r < 0) {
                 fprintf(stderr, "agent: %s\n", strerror(-r));
                 return EXIT_FAILURE;

@@ -143,7 +143,7 @@ class Conn:
 
 
 class Agent:
-    def __init__(self, directory, claim=True, net=False):
+    def __init__(self, directory, claim=True, net=False, loopback=False, without=None):
         self.directory = str(directory)
         self.next_id = 1
         self.listener = socket.socket(socket.AF_UNIX)
@@ -152,8 +152,9 @@ class Agent:
         self.listener.settimeout(30)
         self.errors = open(self.path("stderr"), "w+")
         self.process = subprocess.Popen(
-            ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", *(["--net"] if net else []), HARNESS,
-             self.directory],
+            ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", *(["--net"] if net else []),
+             *(["setpriv", f"--bounding-set=-{without}"] if without else []), HARNESS,
+             self.directory, *(["loopback"] if loopback else [])],
             stderr=self.errors, stdin=subprocess.DEVNULL)
         self.accept()
         if claim:

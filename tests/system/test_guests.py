@@ -10,6 +10,11 @@ from cubetest import active, created, ctl, ctl_ok, cubed_pid, leftovers, nothing
 BOOTED = ("--memory", "256M")
 
 
+def forwards_to_loopback(sandbox_id):
+    """The agent's programs for servers on 127.0.0.1 are in: it keeps its listener, 127.0.0.1:1, only then."""
+    return " 0100007F:0001 00000000:0000 0A " in ctl_ok("exec", sandbox_id, "--", "cat", "/proc/net/tcp")
+
+
 @pytest.mark.parametrize("start, options", [("booted", BOOTED), ("restored", ())])
 def test_vcpus_are_online(start, options):
     with created(*options, "--cpus", "3") as sandbox_id:
@@ -28,6 +33,7 @@ def test_three_at_once():
     with created() as a, created() as b, created(*BOOTED) as c:
         for sandbox_id in (a, b, c):
             assert ctl_ok("exec", sandbox_id, "--", "cat", "/proc/sys/kernel/hostname")
+            assert forwards_to_loopback(sandbox_id)
         assert {a, b, c} <= set(sandbox_ids())
 
 
@@ -67,6 +73,7 @@ def test_kernel_6_12_boots():
     with created("--template", "python612", *BOOTED, "--cpus", "2") as sandbox_id:
         assert ctl_ok("exec", sandbox_id, "--", "uname", "-r").startswith("6.12")
         assert ctl_ok("exec", sandbox_id, "--", "nproc").strip() == "2"
+        assert forwards_to_loopback(sandbox_id)
 
 
 def test_memory_below_the_kernels_floor_names_the_floor():
