@@ -177,5 +177,6 @@ def leftovers():
         "snapshots": sorted(os.listdir("/var/lib/cubed/snapshots"))
         if os.path.isdir("/var/lib/cubed/snapshots") else [],
         "fds": len(os.listdir(f"/proc/{cubed_pid()}/fd")),
+        "links": sorted(os.listdir("/sys/class/net")),
         "mounts": sum(1 for _ in open("/proc/self/mounts", encoding="utf-8")),
     }

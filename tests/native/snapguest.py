@@ -10,8 +10,8 @@ import snapshot as s
 import vmm as v
 from test_devices import OK, Guest, disk_files, parse_frame, with_disks
 
-RANDOM_POINTS = 200 if os.environ.get('CUBE_LONG') else 40
-HOSTILE_FILES = 2000 if os.environ.get('CUBE_LONG') else 300
+RANDOM_POINTS = 200 if os.environ.get('CUBE_LONG') == '1' else 40
+HOSTILE_FILES = 2000 if os.environ.get('CUBE_LONG') == '1' else 300
 
 
 def state(peer):

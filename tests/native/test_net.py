@@ -16,7 +16,7 @@ import wire as w
 from snapguest import refused, restore, resume_claimed, second, started
 from test_devices import Guest
 
-ROUNDS = 5000 if os.environ.get('CUBE_LONG') else 300
+ROUNDS = 5000 if os.environ.get('CUBE_LONG') == '1' else 300
 
 
 @pytest.fixture

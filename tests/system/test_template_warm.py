@@ -10,8 +10,8 @@ import subprocess
 import pytest
 
 import cubetest
-from conftest import PLACE
 from cubetest import ctl, ctl_ok, wait_for
+from labhost import PLACE
 
 SERVER = "import http.server; http.server.HTTPServer(('127.0.0.1', 8000), http.server.SimpleHTTPRequestHandler).serve_forever()"
 ASK = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8000/mark').read().decode())"

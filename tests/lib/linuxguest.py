@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Linux guest with guest_checker.py in it, as the host sees it."""
+
+import copy
+import json
+import os
+import socket
+import time
+
+import dbus
+
+from cubetest import ctl_ok, manager, options, run, sandbox, wait_for
+from sequences import Life
+
+PORT = 7000
+PLACES = ("variable", "memory", "tmpfs", "disk", "unlinked", "queue", "process")
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest_checker.py")
+
+
+def start_checker(sandbox_id, *arguments):
+    """It listens when this is back; it belongs to no connection."""
+    with open(PROGRAM, "rb") as f:
+        run("cubectl", "exec", sandbox_id, "--", "sh", "-c", "cat >/root/checker.py", input=f.read(), check=True)
+    ctl_ok("exec", sandbox_id, "--", "sh", "-c",
+           f"setsid python3 /root/checker.py {' '.join(arguments)} </dev/null >/root/checker.log 2>&1 &")
+    wait_for("the checker to listen", lambda: asked(sandbox_id, {}))
+
+
+def asked(sandbox_id, request):
+    """What it answers, None where nothing listens."""
+    try:
+        fd = sandbox(sandbox_id).Connect(dbus.UInt16(PORT), timeout=300).take()
+    except dbus.DBusException as e:
+        if e.get_dbus_name() != "System.Error.ECONNREFUSED":
+            raise
+        return None
+    with socket.socket(fileno=fd) as s, s.makefile("rw", encoding="utf-8") as stream:
+        try:
+            stream.write(json.dumps(request) + "\n")
+            stream.flush()
+            line = stream.readline()
+        except OSError:
+            return None
+    return json.loads(line) if line else None
+
+
+def ask(sandbox_id, **put):
+    """What the checker has, behind what it is told to put. All of it is as the guest had left it, it goes on, and its clock
+    shows the host's time to within a second."""
+    before = time.time()
+    found = asked(sandbox_id, {"put": put})
+    after = time.time()
+    assert found, ctl_ok("exec", sandbox_id, "--", "cat", "/root/checker.log")
+    assert found["bad"] == 0 and found["goes_on"], found
+    assert before - 1 <= found["time"] <= after + 1
+    return found
+
+
+def put_all(sandbox_id, word):
+    return ask(sandbox_id, **{place: word for place in PLACES})
+
+
+def has_all(sandbox_id, word):
+    found = ask(sandbox_id)
+    assert found["words"] == {place: word for place in PLACES}
+    return found
+
+
+class LinuxGuest:
+    """For sequences: each sandbox goes on from a snapshot in which the checker works."""
+
+    places = PLACES
+    executes = False
+
+    def __init__(self, base, base_life):
+        self.base, self.base_life = base, base_life
+
+    def create(self, values):
+        sandbox_id, _ = manager().CreateSandbox(f"snapshot:{self.base}", options(values), timeout=300)
+        return str(sandbox_id), copy.deepcopy(self.base_life)
+
+    def put(self, sandbox_id, place, word):
+        ask(sandbox_id, **{place: word})
+
+    def look(self, sandbox_id):
+        return self.seen(ask(sandbox_id))
+
+    @staticmethod
+    def seen(found):
+        return found["count"], found["words"], (found["processes"], found["cpus"])
+
+
+def life(found):
+    count, words, processes = LinuxGuest.seen(found)
+    return Life(words, count, processes)

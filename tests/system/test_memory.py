@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A guest may touch all the memory that it has, fresh and whatever was done to it: what it meets then is its own OOM killer,
+never the limit of its scope."""
+
+import contextlib
+import os
+
+import dbus
+import pytest
+
+from cubetest import created, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, snapshot
+
+MIB = 1 << 20
+SIZES = (256 * MIB, 2048 * MIB) if os.environ.get("CUBE_LONG") == "1" else (256 * MIB,)
+
+# Has a third of the memory in each snapshot, and writes to all of it again when told.
+KEEPER = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+kept = bytearray(SIZE)
+with open("/proc/self/oom_score_adj", "w") as f:
+    f.write("-1000")
+n = 0
+while True:
+    n = n % 255 + 1
+    kept[::4096] = bytes([n]) * len(kept[::4096])
+    with open("/dev/shm/touched.new", "w") as f:
+        f.write(str(os.getpid()))
+    os.rename("/dev/shm/touched.new", "/dev/shm/touched")
+    signal.sigwait([signal.SIGUSR1])
+    if kept.count(n, 0, 4096) != 1 or set(kept[::4096]) != {n}:
+        os.abort()
+"""
+# Takes the rest, and dies of it.
+TAKER = "import os\ntaken = []\nwhile True:\n taken.append(b'x' * (4 << 20))\n os.write(1, b'.')"
+TOUCHED = "while ! test -e /dev/shm/touched; do sleep 0.1; done"
+
+
+def scope_number(sandbox_id, name):
+    return int(run("systemctl", "show", "-P", name, f"cube-{sandbox_id}.scope", check=True).stdout)
+
+
+def memory_events(sandbox_id):
+    with open(f"/sys/fs/cgroup/cube.slice/cube-{sandbox_id}.scope/memory.events", encoding="ascii") as f:
+        return {name: int(number) for name, number in map(str.split, f)}
+
+
+def sh(sandbox_id, script):
+    return ctl_ok("exec", sandbox_id, "--", "sh", "-c", script)
+
+
+def touches_all(sandbox_id, size):
+    sh(sandbox_id, f"pid=$(cat /dev/shm/touched) && rm /dev/shm/touched && kill -USR1 $pid && {TOUCHED}")
+    result = ctl("exec", sandbox_id, "--", "python3", "-c", TAKER, timeout=900)
+    taken = len(result.stdout) * 4 * MIB
+    assert result.returncode == 128 + 9, result.stderr
+    assert ctl_ok("exec", sandbox_id, "--", "echo", "alive") == "alive\n"
+    assert size // 3 + taken > size * 0.75, "all of it was touched"
+    kinds = memory_events(sandbox_id)
+    print(prop(sandbox_id, "Start"), taken >> 20, kinds, scope_number(sandbox_id, "MemoryCurrent") >> 20, scope_number(sandbox_id, "MemoryMax") >> 20)
+    assert (kinds["oom"], kinds["oom_kill"]) == (0, 0)
+    return kinds
+
+
+@contextlib.contextmanager
+def fork(sandbox_id):
+    made, child, *why = sandbox(sandbox_id).Fork(dbus.UInt32(1), options({}), timeout=600)[0]
+    assert made, why
+    try:
+        yield str(child)
+    finally:
+        ctl("kill", child)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size // MIB}M")
+def test_it_lives_behind_each_operation(clean, size):
+    with created("--memory", size, "--timeout", "1h") as sandbox_id:
+        run("cubectl", "exec", sandbox_id, "--", "sh", "-c", "cat >/root/keeper.py", check=True,
+            input=KEEPER.replace("SIZE", str(size // 3)).encode())
+        sh(sandbox_id, f"(setsid python3 /root/keeper.py </dev/null >/dev/null 2>&1 &); {TOUCHED}")
+        assert touches_all(sandbox_id, size)["max"] == 0
+        taken = snapshot(sandbox_id)
+        touches_all(sandbox_id, size)
+        with fork(sandbox_id) as child:
+            touches_all(child, size)
+        sandbox(sandbox_id).Rollback(taken, options({}), timeout=600)
+        touches_all(sandbox_id, size)
+        sandbox(sandbox_id).Pause(options({}), timeout=600)
+        sandbox(sandbox_id).Resume(options({}), timeout=600)
+        touches_all(sandbox_id, size)
+    remove_snapshot(taken)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random sequences of snapshot, fork, rollback, checkpoint, pause and resume of Linux guests that are busy: after each of
+them memory, disk and processes are what they must be, and at the end nothing is left. What fails is run again by its seed."""
+
+import os
+
+import pytest
+
+from cubetest import leftovers, nothing_left_since
+from sequences import World
+
+SEQUENCES = 200 if os.environ.get("CUBE_LONG") == "1" else 10
+STEPS = 5
+
+
+@pytest.mark.parametrize("seed", range(SEQUENCES))
+def test_sequence(checkers, seed):
+    guest = checkers(1 + seed // 2 % 2)
+    before = leftovers()
+    world = World(seed, guest, sandboxes_max=3)
+    try:
+        world.create(**({"checkpoint": "exec"} if seed % 2 else {}))
+        world.run(STEPS)
+    finally:
+        world.end()
+    nothing_left_since(before)
