@@ -593,8 +593,34 @@ void audit_network_denied(Audit *a, const Sandbox *s, const NetEventInfo *e) {
                 add(&b, "CUBE_PORT", "%u", e->port);
         add(&b, "CUBE_VERDICT", "deny");
         add_text(&b, "CUBE_REASON", e->reason);
+        if (*e->name)
+                add_text(&b, "CUBE_NAME", e->name);
         add(&b, "CUBE_COUNT", "%u", e->count);
         add(&b, "MESSAGE", "Sandbox %s: %s %s %s was denied (%s)", s->id, protocol, e->inbound ? "from" : "to", e->address, e->reason);
+        audit_submit(a, &b);
+}
+
+void audit_name_denied(Audit *a, const Sandbox *s, const NetEventInfo *e) {
+        bool answer = streq(e->reason, "answer");
+        Builder b;
+
+        if (!a || s->builder)
+                return;
+        _cleanup_free_ char *name = escape_text(e->name, strlen(e->name), 256);
+        begin_sandbox(&b, AUDIT_ID_NETWORK_DENIED, "name-denied", LOG_NOTICE, s);
+        add(&b, "CUBE_DIRECTION", "out");
+        add_text(&b, "CUBE_NAME", e->name);
+        if (answer)
+                add_text(&b, "CUBE_DESTINATION", e->address);
+        add(&b, "CUBE_VERDICT", "deny");
+        add_text(&b, "CUBE_REASON", e->reason);
+        add(&b, "CUBE_COUNT", "%u", e->count);
+        if (answer)
+                add(&b, "MESSAGE", "Sandbox %s: name %s led to %s, which it may not open", s->id, strempty(name), e->address);
+        else if (*e->name)
+                add(&b, "MESSAGE", "Sandbox %s: name %s may not be resolved", s->id, strempty(name));
+        else
+                add(&b, "MESSAGE", "Sandbox %s: %u names more may not be resolved", s->id, e->count);
         audit_submit(a, &b);
 }
 

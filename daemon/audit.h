@@ -88,5 +88,7 @@ void audit_denied(Audit *a, uid_t actor, const char *action, const char *object)
 void audit_policy(Audit *a, const Sandbox *s, uid_t actor);
 /* What a guest was denied, or what was denied a way to it: told once for each destination and interval. */
 void audit_network_denied(Audit *a, const Sandbox *s, const NetEventInfo *event);
+/* A name that a guest asked for in vain, or whose answer led to where it may not. */
+void audit_name_denied(Audit *a, const Sandbox *s, const NetEventInfo *event);
 void audit_template_built(Audit *a, uid_t actor, const char *name, const char *id);
 void audit_template_removed(Audit *a, uid_t actor, const char *name, const char *id);

@@ -276,6 +276,11 @@ static void on_event(const NetEventInfo *e, void *userdata) {
                 if (s)
                         audit_network_denied(n->manager->audit, s, e);
                 break;
+        case NET_NAME_DENIED:
+                s = find_by_slot(n->manager, e->slot);
+                if (s)
+                        audit_name_denied(n->manager->audit, s, e);
+                break;
         case NET_UPLINK_CHANGED:
                 uplink_changed(n, e);
                 break;
