@@ -2,6 +2,7 @@
 
 /* The audit trail into a socket of our own in place of the journal's. */
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -138,6 +139,57 @@ TEST(exits_and_denials) {
         assert_line("CUBE_SANDBOX=abcdefghijkl");
         audit_denied(a, 1234, "x", NULL);
         assert_true(next_entry());
+        audit_free(a);
+}
+
+TEST(a_denied_destination_is_found_by_its_fields) {
+        NetEventInfo e = { .kind = NET_DENIED, .protocol = IPPROTO_TCP, .port = 443, .count = 7, .reason = "policy",
+                           .address = "192.0.2.7", .uplink = "", .name = "" };
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        audit_network_denied(a, &sandbox, &e);
+        assert_true(next_entry());
+        assert_line("MESSAGE_ID=" AUDIT_ID_NETWORK_DENIED);
+        assert_line("CUBE_SANDBOX=abcdefghijkl");
+        assert_line("CUBE_DIRECTION=out");
+        assert_line("CUBE_DESTINATION=192.0.2.7");
+        assert_line("CUBE_PROTOCOL=tcp");
+        assert_line("CUBE_PORT=443");
+        assert_line("CUBE_VERDICT=deny");
+        assert_line("CUBE_REASON=policy");
+        assert_line("CUBE_COUNT=7");
+        assert_true(!strstr(entry, "CUBE_NAME="));
+        e = (NetEventInfo) { .kind = NET_DENIED, .protocol = IPPROTO_ICMP, .count = 1, .inbound = true, .reason = "owner",
+                             .address = "2001:db8::1", .uplink = "", .name = "" };
+        audit_network_denied(a, &sandbox, &e);
+        assert_true(next_entry());
+        assert_line("CUBE_DIRECTION=in");
+        assert_line("CUBE_SOURCE=2001:db8::1");
+        assert_true(!strstr(entry, "CUBE_PORT=") && !strstr(entry, "CUBE_DESTINATION="));
+        audit_free(a);
+}
+
+TEST(a_denied_name_is_the_guests_words) {
+        NetEventInfo e = { .kind = NET_NAME_DENIED, .count = 1, .reason = "name", .address = "", .uplink = "",
+                           .name = "secret\nCUBE_OWNER_UID=0\n.example.com" };
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        audit_name_denied(a, &sandbox, &e);
+        assert_true(next_entry());
+        assert_line("CUBE_EVENT=name-denied");
+        assert_line("CUBE_NAME=secret\\nCUBE_OWNER_UID=0\\n.example.com");
+        assert_true(!strstr(entry, "\nCUBE_OWNER_UID=0\n"));
+        assert_true(!strstr(entry, "CUBE_DESTINATION="));
+        e.reason = "answer";
+        e.address = "10.0.0.1";
+        audit_name_denied(a, &sandbox, &e);
+        assert_true(next_entry());
+        assert_line("CUBE_DESTINATION=10.0.0.1");
+        assert_line("CUBE_REASON=answer");
         audit_free(a);
 }
 
