@@ -579,7 +579,7 @@ void audit_policy(Audit *a, const Sandbox *s, uid_t actor) {
 
 /* A guest chose some of these numbers and all of these packets. */
 void audit_network_denied(Audit *a, const Sandbox *s, const NetEventInfo *e) {
-        char protocol[16];
+        char protocol[16], port[16] = "";
         Builder b;
 
         if (!a || s->builder)
@@ -596,7 +596,10 @@ void audit_network_denied(Audit *a, const Sandbox *s, const NetEventInfo *e) {
         if (*e->name)
                 add_text(&b, "CUBE_NAME", e->name);
         add(&b, "CUBE_COUNT", "%u", e->count);
-        add(&b, "MESSAGE", "Sandbox %s: %s %s %s was denied (%s)", s->id, protocol, e->inbound ? "from" : "to", e->address, e->reason);
+        if (has_ports(e->protocol))
+                (void) snprintf(port, sizeof(port), " port %u", e->port);
+        add(&b, "MESSAGE", "Sandbox %s: %s %s %s%s was denied (%s)", s->id, protocol, e->inbound ? "from" : "to", e->address, port,
+            e->reason);
         audit_submit(a, &b);
 }
 

@@ -25,6 +25,8 @@ typedef enum Program {
         PROGRAM_TIMER,
         PROGRAM_REGISTERS,
         PROGRAM_NET_ECHO,
+        PROGRAM_NET_SERVE,
+        PROGRAM_NET_ASK,
         PROGRAM_GAP,
 } Program;
 
@@ -273,6 +275,33 @@ static void run_net_misbehave(Process *p, const Args *a) {
         finish(p, 0);
 }
 
+static uint32_t parse_address(const char *s) {
+        uint32_t address = 0;
+
+        for (unsigned i = 0; i < 4; i++) {
+                address = address << 8 | (uint32_t) (parse_number(s) & 0xff);
+                while (*s && *s != '.')
+                        s++;
+                s += *s == '.';
+        }
+        return address;
+}
+
+static bool move_ask(Process *p) {
+        char text[NET_ANSWER_BYTES];
+        int n = net_answer(text);
+
+        if (n > 0)
+                add_text(p, 0, text, (uint32_t) n);
+        else if (n < 0) {
+                add_text(p, 0, "unreachable ", 12);
+                add_number(p, (uint64_t) (-1 - n), "\n");
+        } else
+                return false;
+        finish(p, 0);
+        return true;
+}
+
 static bool start_machine_program(const char *name) {
         if (streq(name, "panic"))
                 machine_panic();
@@ -359,6 +388,12 @@ static bool start_long_program(Process *p, const Args *a) {
         }
         else if (streq(name, "net-echo") && net_open())
                 p->program = PROGRAM_NET_ECHO;
+        else if (streq(name, "net-serve") && net_open())
+                p->program = PROGRAM_NET_SERVE;
+        else if (streq(name, "net-ask") && a->argc == 3 && net_open()) {
+                p->program = PROGRAM_NET_ASK;
+                net_ask(parse_address(a->argv[1]), (uint16_t) parse_number(a->argv[2]));
+        }
         else if (streq(name, "yes") || streq(name, "bulk")) {
                 p->program = PROGRAM_BULK;
                 p->bulk_left = *name == 'b' && a->argc > 1 ? parse_number(a->argv[1]) : ENDLESS;
@@ -639,6 +674,10 @@ static bool run(Process *p) {
                         moved |= move_registers();
                 else if (p->program == PROGRAM_NET_ECHO)
                         moved |= net_echo();
+                else if (p->program == PROGRAM_NET_SERVE)
+                        moved |= net_serve();
+                else if (p->program == PROGRAM_NET_ASK)
+                        moved |= move_ask(p);
                 else if (p->program == PROGRAM_GAP)
                         moved |= move_gap();
                 moved |= check_end(p);

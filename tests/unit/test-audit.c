@@ -9,6 +9,7 @@
 
 #include "base/fd-util.h"
 #include "daemon/audit.h"
+#include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "tests/unit/test.h"
 
@@ -65,6 +66,68 @@ TEST(fields_of_requests_about_states) {
         assert_line("CUBE_SNAPSHOT=saaaaaaaaaaa");
         assert_line("CUBE_SANDBOX=abcdefghijkl");
         assert_line("CUBE_ACTOR_UID=1001");
+        audit_free(a);
+}
+
+TEST(fields_of_a_policy) {
+        static char web[] = "example.com tcp:443", dns[] = "8.8.8.8 udp:53\nCUBE_OWNER_UID=0";
+        static Manager manager;
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        assert_ok(host_network_new(&manager, &manager.network));
+        assert_ok(host_network_get_policy(manager.network, &(SandboxPolicy) { .internet = true, .allow = (char *[]) { web, dns, NULL } },
+                                          &sandbox.policy));
+        audit_policy(a, &sandbox, 1001);
+        assert_true(next_entry());
+        assert_line("MESSAGE_ID=" AUDIT_ID_POLICY);
+        assert_line("CUBE_EVENT=network-policy");
+        assert_line("CUBE_SANDBOX=abcdefghijkl");
+        assert_line("CUBE_ACTOR_UID=1001");
+        assert_line("CUBE_POLICY=internet");
+        assert_line("CUBE_ALLOW=example.com tcp:443");
+        assert_true(!strstr(entry, "CUBE_DENY") && !strstr(entry, "\nCUBE_OWNER_UID=0"));
+        assert_true(strstr(entry, "network policy internet, 2 rules allow, 0 deny, 0 inbound"));
+        audit_policy(a, &sandbox, AUDIT_UID_NONE);
+        assert_true(next_entry() && !strstr(entry, "CUBE_ACTOR_UID"));
+        sandbox.policy = loaded_policy_unref(sandbox.policy);
+        host_network_free(manager.network);
+        audit_free(a);
+}
+
+TEST(fields_of_what_was_denied) {
+        NetEventInfo e = { .kind = NET_DENIED, .protocol = 6, .port = 443, .count = 3, .reason = "policy", .address = "192.0.2.7", .uplink = "" };
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        audit_network_denied(a, &sandbox, &e);
+        assert_true(next_entry());
+        assert_line("MESSAGE_ID=" AUDIT_ID_NETWORK_DENIED);
+        assert_line("CUBE_EVENT=network-denied");
+        assert_line("CUBE_SANDBOX=abcdefghijkl");
+        assert_line("CUBE_DIRECTION=out");
+        assert_line("CUBE_DESTINATION=192.0.2.7");
+        assert_line("CUBE_PROTOCOL=tcp");
+        assert_line("CUBE_PORT=443");
+        assert_line("CUBE_VERDICT=deny");
+        assert_line("CUBE_REASON=policy");
+        assert_line("CUBE_COUNT=3");
+        assert_line("MESSAGE=Sandbox abcdefghijkl: tcp to 192.0.2.7 port 443 was denied (policy)");
+
+        e.inbound = true;
+        e.protocol = 1;
+        audit_network_denied(a, &sandbox, &e);
+        assert_true(next_entry());
+        assert_line("CUBE_DIRECTION=in");
+        assert_line("CUBE_SOURCE=192.0.2.7");
+        assert_line("CUBE_PROTOCOL=icmp");
+        assert_true(!strstr(entry, "CUBE_PORT") && !strstr(entry, "CUBE_DESTINATION"));
+        e.protocol = 47;
+        audit_network_denied(a, &sandbox, &e);
+        assert_true(next_entry());
+        assert_line("CUBE_PROTOCOL=47");
         audit_free(a);
 }
 

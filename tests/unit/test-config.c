@@ -61,6 +61,14 @@ TEST(defaults_are_those_of_the_design) {
         assert_eq(c.uid_count, 65536);
         assert_true(!c.kernel_path && !c.kernel_command_line && !c.audit_arguments);
         assert_eq(c.cpuid_hide_xsave, CONFIG_AUTO);
+        assert_streq(c.network4, "auto");
+        assert_true(!c.network6 && !c.ingress_users && !c.default_internet);
+        assert_eq(c.free_slots, 16);
+        assert_eq(c.network_mark, 0x1000);
+        assert_eq(c.network_audit_usec, 60 * USEC_PER_SEC);
+        assert_true(c.net_limits.bytes_out == UINT64_MAX && c.net_limits.bytes_in == UINT64_MAX);
+        assert_true(c.net_limits.packets_out == UINT32_MAX && c.net_limits.packets_in == UINT32_MAX && c.net_limits.flows_new == UINT32_MAX);
+        assert_eq(c.net_limits.flows_open, 1024);
         assert_streq(c.state_directory, "/var/lib/cubed");
         assert_streq(c.runtime_directory, "/run/cubed");
         config_done(&c);
@@ -101,6 +109,58 @@ TEST(values_and_units) {
         assert_eq(c.cpuid_hide_xsave, CONFIG_YES);
         assert_true(c.audit_arguments);
         config_done(&c);
+}
+
+TEST(the_network) {
+        Config c;
+
+        make_root();
+        put("/etc/cubed/cubed.conf",
+            "[Network]\nNetwork4=10.200.0.0/16\nNetwork6=fd12:3456::/64\nFreeSlots=0\nMark=256\nAuditIntervalSec=5min\n"
+            "IngressUsers=haproxy www-data\nDefaultPolicy=internet\nBandwidthOut=10M\nBandwidthIn=1G\nPacketsOut=1000\n"
+            "PacketsIn=2000\nNewConnections=50\nOpenConnections=infinity\n");
+        assert_ok(config_init(&c));
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 0);
+        assert_streq(c.network4, "10.200.0.0/16");
+        assert_streq(c.network6, "fd12:3456::/64");
+        assert_eq(c.free_slots, 0);
+        assert_eq(c.network_mark, 0x100);
+        assert_eq(c.network_audit_usec, 300 * USEC_PER_SEC);
+        assert_streq(c.ingress_users, "haproxy www-data");
+        assert_true(c.default_internet);
+        assert_true(c.net_limits.bytes_out == MIB(10) && c.net_limits.bytes_in == GIB(1));
+        assert_true(c.net_limits.packets_out == 1000 && c.net_limits.packets_in == 2000 && c.net_limits.flows_new == 50);
+        assert_eq(c.net_limits.flows_open, UINT32_MAX);
+        config_done(&c);
+}
+
+TEST(odd_networks_change_nothing) {
+        static const char *const lines[] = {
+                "Network4=10.200.0.0", "Network4=10.200.0.0/30", "Network4=10.0.0.0/7", "Network4=fd00::/64", "Network4=x/16",
+                "Network6=10.200.0.0/16", "Network6=fd00::/125", "Network6=yes", "Mark=0", "Mark=3", "Mark=0x100000000", "Mark=x",
+                "FreeSlots=5000", "FreeSlots=infinity", "AuditIntervalSec=0", "DefaultPolicy=allow", "BandwidthOut=0", "OpenConnections=0",
+        };
+        Config c, before;
+
+        assert_ok(config_init(&before));
+        for (size_t i = 0; i < ELEMENTSOF(lines); i++) {
+                char text[128];
+
+                make_root();
+                (void) snprintf(text, sizeof(text), "[Network]\n%s\n", lines[i]);
+                put("/etc/cubed/cubed.conf", text);
+                assert_ok(config_init(&c));
+                assert_ok(config_load(&c, root, on_warning, NULL));
+                if (n_warnings != 1)
+                        test_stop(TEST_FAILED, __LINE__, "no warning about %s", lines[i]);
+                assert_streq(c.network4, before.network4);
+                assert_true(!c.network6 && c.network_mark == before.network_mark && c.free_slots == before.free_slots);
+                assert_true(c.network_audit_usec == before.network_audit_usec && !c.default_internet);
+                assert_true(memcmp(&c.net_limits, &before.net_limits, sizeof(c.net_limits)) == 0);
+                config_done(&c);
+        }
+        config_done(&before);
 }
 
 TEST(mistakes_are_warned_about_and_change_nothing) {
