@@ -141,7 +141,7 @@ static void read_result(const PacketBody *body, Texts *texts, NetResult *ret) {
         uint32_t special = 0;
         Tlv t;
 
-        *ret = (NetResult) { .message = "", .net4 = "", .net6 = "", .uplink = "", .address4 = "", .address6 = "",
+        *ret = (NetResult) { .message = "", .net4 = "", .net6 = "", .uplink = "", .address4 = "", .address6 = "", .chains = "",
                              .fds = body->fds, .n_fds = body->n_fds };
         struct { uint16_t tag; uint32_t *value; } numbers[] = {
                 { NET_TAG_MTU, &ret->mtu }, { NET_TAG_SLOT, &ret->slot }, { NET_TAG_POLICY, &ret->policy },
@@ -149,7 +149,7 @@ static void read_result(const PacketBody *body, Texts *texts, NetResult *ret) {
         };
         struct { uint16_t tag; const char **value; } strings[] = {
                 { NET_TAG_MESSAGE, &ret->message }, { NET_TAG_NET4, &ret->net4 }, { NET_TAG_NET6, &ret->net6 },
-                { NET_TAG_UPLINK, &ret->uplink }, { NET_TAG_ADDRESS4, &ret->address4 }, { NET_TAG_ADDRESS6, &ret->address6 },
+                { NET_TAG_UPLINK, &ret->uplink }, { NET_TAG_ADDRESS4, &ret->address4 }, { NET_TAG_ADDRESS6, &ret->address6 }, { NET_TAG_CHAINS, &ret->chains },
         };
         while (tlv_next(&reader, &t) > 0) {
                 for (size_t i = 0; i < ELEMENTSOF(numbers); i++)
@@ -296,6 +296,10 @@ int net_client_quiesce(NetClient *c, uint32_t slot, NetDone done, void *userdata
 
 int net_client_get_statistics(NetClient *c, uint32_t slot, NetDone done, void *userdata) {
         return call_slot(c, NET_OP_STATISTICS, slot, done, userdata);
+}
+
+int net_client_check(NetClient *c, NetDone done, void *userdata) {
+        return call(c, NET_OP_CHECK, NULL, NULL, done, userdata);
 }
 
 int net_client_shutdown(NetClient *c, NetDone done, void *userdata) {

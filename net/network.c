@@ -123,6 +123,7 @@ static bool slot_has_links(unsigned slot) {
 
 static void add_present(Datapath *d, unsigned slot, void *userdata) {
         Network *n = userdata;
+        char name[16];
 
         if (slot >= NET_SLOTS_MAX || !slot_has_links(slot)) {
                 (void) datapath_remove_slot(d, slot);
@@ -131,6 +132,9 @@ static void add_present(Datapath *d, unsigned slot, void *userdata) {
                 return;
         }
         n->free_at[slot] = BUSY;
+        /* Somebody may have turned it off for all links. */
+        slot_host_name(slot, name);
+        (void) host_sysctl("ipv4", name, "forwarding", "1");
         /* Programs of this release, in place; those inside the namespace are as old as it. */
         (void) datapath_attach(d, slot, NET_LINK_HOST);
 }

@@ -308,6 +308,18 @@ def test_a_host_that_forwards_goes_on_forwarding(make_host):
     inner.close()
 
 
+def test_forwarding_that_was_turned_off_is_on_again_after_a_restart(host):
+    """While it is off nothing passes; the host's own traffic is not concerned."""
+    guest = host.sandbox(default='internet').guest()
+    for value in (1, 0):
+        host.netns.sysctl('ipv4/ip_forward', value)
+    with pytest.raises(OSError), host.world.listen(SERVER, 80):
+        guest.connect(SERVER, 80, timeout=0.3)
+    host.netd.kill()
+    host.start()
+    assert reaches(guest, host.world, SERVER)
+
+
 def test_without_a_network_for_ipv6_there_is_none(make_host):
     host = make_host()
     s = host.sandbox(default='internet')
