@@ -74,7 +74,8 @@ static bool has_legacy_filter(void) {
         return false;
 }
 
-static void check_firewall(const Check *c, const char *chains) {
+static void check_firewall(const Check *c, const NetResult *found) {
+        const char *chains = found ? found->chains : NULL;
         char advice[700], chain[250];
 
         if (!chains) {
@@ -125,13 +126,22 @@ static void check_reverse_path(const Check *c, const HostNetworkInfo *n) {
                 check_tell(c, "rp-filter", CHECK_OK, NULL, "not in the way");
 }
 
-void check_network(const Check *c, const char *chains) {
+static void check_resolver(const Check *c, const NetResult *found) {
+        if (!found || !found->resolving)
+                check_tell(c, "resolver", CHECK_WARNING, "Guests can't resolve names. See: systemctl status cube-resolver.service.",
+                           "cube-resolver does not run");
+        else
+                check_tell(c, "resolver", CHECK_OK, NULL, "cube-resolver runs");
+}
+
+void check_network(const Check *c, const NetResult *found) {
         HostNetworkInfo n;
 
         host_network_get_info(c->manager->network, &n);
         check_bpf(c);
         check_setup(c, &n);
-        check_firewall(c, chains);
+        check_firewall(c, found);
+        check_resolver(c, found);
         if (n.error || isempty(n.uplink))
                 return;
         check_forwarding(c, &n);

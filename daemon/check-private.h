@@ -4,6 +4,7 @@
 /* What check.c and check-network.c share: one run of cubectl check. */
 
 #include "daemon/manager-private.h"
+#include "net/net-client.h"
 
 typedef struct Check {
         Manager *manager;
@@ -13,5 +14,5 @@ typedef struct Check {
 } Check;
 
 void _printf_(5, 6) check_tell(const Check *c, const char *name, CheckLevel level, const char *advice, const char *format, ...);
-/* chains: of forward_chains_find(), or NULL when they are not known. */
-void check_network(const Check *c, const char *chains);
+/* what cube-netd found out; NULL when it does not answer. */
+void check_network(const Check *c, const NetResult *found);

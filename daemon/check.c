@@ -344,7 +344,7 @@ static void check_own(const Check *c) {
                 check_tell(c, "journal", CHECK_OK, NULL, "takes all audit entries");
 }
 
-static void check_all(const Check *c, const char *chains) {
+static void check_all(const Check *c, const NetResult *found) {
         check_device(c);
         check_kvm_guests(c);
         check_kernel(c);
@@ -356,18 +356,18 @@ static void check_all(const Check *c, const char *chains) {
         check_core_scheduling(c);
         check_templates(c);
         check_own(c);
-        check_network(c, chains);
+        check_network(c, found);
         c->done(c->userdata);
 }
 
-static void on_chains(int error, const NetResult *result, void *userdata) {
+static void on_netd(int error, const NetResult *result, void *userdata) {
         _cleanup_free_ Check *c = userdata;
 
         /* The manager is being freed: there is nothing left to look at, but who asked waits. */
         if (!c->manager->hooks)
                 c->done(c->userdata);
         else
-                check_all(c, error < 0 ? NULL : result->chains);
+                check_all(c, error < 0 ? NULL : result);
 }
 
 int manager_check_host(Manager *m, CheckFn fn, CheckDone done, void *userdata) {
@@ -376,7 +376,7 @@ int manager_check_host(Manager *m, CheckFn fn, CheckDone done, void *userdata) {
         if (!c)
                 return -ENOMEM;
         *c = (Check) { m, fn, done, userdata };
-        if (net_client_check(m->net, on_chains, c) < 0)
+        if (net_client_check(m->net, on_netd, c) < 0)
                 check_all(c, NULL);
         else
                 (void) TAKE_PTR(c);

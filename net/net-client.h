@@ -49,6 +49,7 @@ typedef struct NetResult {
         uint32_t mtu, slot;
         uint32_t policy, flags; /* for a NetEntry */
         const char *chains;    /* that drop what sandboxes send, see net/forward-chains.h */
+        bool resolving;        /* cube-resolver is there */
         bool special;          /* the policy opens what only an admin may allow */
         uint32_t count;
         NetStats stats;

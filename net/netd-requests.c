@@ -379,6 +379,7 @@ static int handle_check(Request *q) {
         if (r < 0)
                 return request_error(q, r, "Can't read the host's nftables chains");
         tlv_put_str(&q->reply, NET_TAG_CHAINS, chains);
+        tlv_put_u32(&q->reply, NET_TAG_RESOLVING, q->netd->resolver && netd_resolver_is_connected(q->netd->resolver));
         return 0;
 }
 

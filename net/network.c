@@ -98,6 +98,10 @@ static int choose_networks(Network *n, const NetworkConfig *c, char *error) {
         int r = host_link_get(&present4, &present6);
         if (r >= 0)
                 r = choose_net4(c, &present4, &n->plan.net4, error);
+        if (r >= 0 && c->net6 && !host_has_ipv6()) {
+                (void) snprintf(error, POLICY_ERROR_MAX, "This host has no IPv6 for the sandbox network %s", c->net6);
+                return -EINVAL;
+        }
         if (r >= 0 && c->net6) {
                 r = check_net(c->net6, NET_TAG6, &n->plan.net6, error);
                 if (r >= 0 && host_overlaps(&n->plan.net6, error) != 0)

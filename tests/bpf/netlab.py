@@ -36,8 +36,8 @@ MAGIC, REPLY = 0x4454454e, 1
  STATISTICS, QUIESCE, SHUTDOWN, CHECK) = range(1, 15)
 EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE, EVENT_NAME_DENIED = 100, 101, 102, 103
 TAGS = ('message net4 net6 mark ingress_uid resolver4 resolver6 audit_sec limits mtu uplink slot address4 address6'
-        ' policy flags special default allow deny inbound statistics reason protocol address port count direction name chains').split()
-NUMBERS = set('mark ingress_uid audit_sec mtu slot policy flags special protocol port count direction'.split())
+        ' policy flags special default allow deny inbound statistics reason protocol address port count direction name chains resolving').split()
+NUMBERS = set('mark ingress_uid audit_sec mtu slot policy flags special protocol port count direction resolving'.split())
 REASONS = ('allowed policy special host inbound owner spoofed malformed rate flows fragment unrelated').split()
 
 

@@ -331,6 +331,17 @@ def test_without_a_network_for_ipv6_there_is_none(make_host):
     assert host.netns.sysctl('ipv6/conf/all/forwarding') == '0'
 
 
+def test_a_host_without_ipv6(make_host):
+    host = make_host(start=False)
+    host.netns.sysctl('ipv6/conf/all/disable_ipv6', 1)
+    host.start()
+    assert reaches(host.sandbox(default='internet').guest(), host.world, SERVER)
+    host.netd.stop()
+    host.setup['net6'] = 'fd3c:cbed::/64'
+    with pytest.raises(netlab.NetdError, match='no IPv6 for the sandbox network fd3c:cbed::/64'):
+        host.start()
+
+
 def test_routers_are_still_believed_with_ipv6(make_host):
     host = make_host(start=False, net6='fd3c:cbed::/64')
     host.netns.sysctl('ipv6/conf/up0/accept_ra', 1)
