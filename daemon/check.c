@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* What this host can do: for cubectl check. Everything in here is at hand or one short system call
- * away; what KVM can really do was found out once by cube-kvm-probe, as a child. */
+ * away; what KVM can really do was found out once by cube-kvm-probe, as a child, and cube-netd is asked. */
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -17,8 +17,8 @@
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/audit.h"
+#include "daemon/check-private.h"
 #include "daemon/log.h"
-#include "daemon/manager-private.h"
 #include "daemon/template.h"
 #include "daemon/write-file.h"
 
@@ -29,13 +29,7 @@
 #define FREE_MEM_MIN MIB(512)
 #define FREE_DISK_MIN GIB(2)
 
-typedef struct Check {
-        Manager *manager;
-        CheckFn fn;
-        void *userdata;
-} Check;
-
-static void _printf_(5, 6) tell(const Check *c, const char *name, CheckLevel level, const char *advice, const char *format, ...) {
+void check_tell(const Check *c, const char *name, CheckLevel level, const char *advice, const char *format, ...) {
         char finding[512];
         va_list ap;
 
@@ -170,43 +164,43 @@ static void check_kvm_guests(const Check *c) {
         char value[400];
 
         if (c->manager->priv->probe_pid > 0 || c->manager->priv->probe_io) {
-                tell(c, "kvm", CHECK_WARNING, "Ask again in a moment.", "still being tried");
+                check_tell(c, "kvm", CHECK_WARNING, "Ask again in a moment.", "still being tried");
                 return;
         }
         if (probe_value(c->manager, "error", true, value, sizeof(value))) {
-                tell(c, "kvm", CHECK_FAILED,
+                check_tell(c, "kvm", CHECK_FAILED,
                      "Load kvm_intel or kvm_amd, and switch virtualization on in the firmware (for a VM: nested virtualization).",
                      "%s", value);
                 return;
         }
         if (probe_value(c->manager, "missing", false, value, sizeof(value)) && *value) {
-                tell(c, "kvm", CHECK_FAILED, "Use a newer kernel: 6.1 or later.", "KVM lacks %s", value);
+                check_tell(c, "kvm", CHECK_FAILED, "Use a newer kernel: 6.1 or later.", "KVM lacks %s", value);
                 return;
         }
         if (!probe_value(c->manager, "nsec", false, value, sizeof(value))) {
-                tell(c, "kvm", CHECK_FAILED, "See the journal of cubed.", "could not be tried");
+                check_tell(c, "kvm", CHECK_FAILED, "See the journal of cubed.", "could not be tried");
                 return;
         }
         double nsec = strtod(value, NULL);
         if (nsec > SLOW_NSEC_PER_INSTRUCTION)
-                tell(c, "kvm", CHECK_FAILED,
+                check_tell(c, "kvm", CHECK_FAILED,
                      "This is a PVM host: its KVM emulates ring 0, and Linux guests cannot run here. Use the lab (dev/vm), or a "
                      "host with hardware virtualization.",
                      "an instruction of a guest's kernel takes %.0f ns", nsec);
         else
-                tell(c, "kvm", CHECK_OK, NULL, "runs guest code, %.2f ns an instruction", nsec);
+                check_tell(c, "kvm", CHECK_OK, NULL, "runs guest code, %.2f ns an instruction", nsec);
 }
 
 static void check_device(const Check *c) {
         _cleanup_close_ int fd = open("/dev/kvm", O_RDWR|O_CLOEXEC);
 
         if (fd < 0)
-                tell(c, "dev-kvm", CHECK_FAILED,
+                check_tell(c, "dev-kvm", CHECK_FAILED,
                      errno == ENOENT ? "Load kvm_intel or kvm_amd (modprobe), and see that the firmware has virtualization on."
                                      : "cubed needs DeviceAllow=/dev/kvm rw and the right to open it.",
                      "/dev/kvm: %s", strerror(errno));
         else
-                tell(c, "dev-kvm", CHECK_OK, NULL, "/dev/kvm opens");
+                check_tell(c, "dev-kvm", CHECK_OK, NULL, "/dev/kvm opens");
 }
 
 static void check_kernel(const Check *c) {
@@ -216,16 +210,16 @@ static void check_kernel(const Check *c) {
         (void) uname(&u);
         bool ok = sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
                 (major > KERNEL_MAJOR_MIN || (major == KERNEL_MAJOR_MIN && minor >= KERNEL_MINOR_MIN));
-        tell(c, "kernel", ok ? CHECK_OK : CHECK_FAILED, ok ? NULL : "cubed needs Linux 6.1 or later.", "Linux %s", u.release);
+        check_tell(c, "kernel", ok ? CHECK_OK : CHECK_FAILED, ok ? NULL : "cubed needs Linux 6.1 or later.", "Linux %s", u.release);
 }
 
 static void check_systemd(const Check *c) {
         _cleanup_free_ char *comm = NULL;
 
         if (read_file(AT_FDCWD, "/proc/1/comm", 64, &comm, NULL) < 0 || !startswith(comm, "systemd"))
-                tell(c, "systemd", CHECK_FAILED, "cubed needs systemd 252 or later as PID 1.", "PID 1 is not systemd");
+                check_tell(c, "systemd", CHECK_FAILED, "cubed needs systemd 252 or later as PID 1.", "PID 1 is not systemd");
         else
-                tell(c, "systemd", CHECK_OK, NULL, "PID 1 is systemd");
+                check_tell(c, "systemd", CHECK_OK, NULL, "PID 1 is systemd");
 }
 
 static void check_cgroups(const Check *c) {
@@ -235,7 +229,7 @@ static void check_cgroups(const Check *c) {
         size_t n = 0;
 
         if (read_file(AT_FDCWD, "/sys/fs/cgroup/cgroup.controllers", 4096, &text, NULL) < 0) {
-                tell(c, "cgroup", CHECK_FAILED, "Boot with systemd.unified_cgroup_hierarchy=1.", "no unified cgroup hierarchy");
+                check_tell(c, "cgroup", CHECK_FAILED, "Boot with systemd.unified_cgroup_hierarchy=1.", "no unified cgroup hierarchy");
                 return;
         }
         for (size_t i = 0; i < ELEMENTSOF(wanted); i++) {
@@ -247,10 +241,10 @@ static void check_cgroups(const Check *c) {
                         n += (size_t) snprintf(missing + n, sizeof(missing) - n, " %s", wanted[i]);
         }
         if (n > 0)
-                tell(c, "cgroup", CHECK_WARNING, "Limits of sandboxes do not hold without them; see the kernel's command line and configuration.",
+                check_tell(c, "cgroup", CHECK_WARNING, "Limits of sandboxes do not hold without them; see the kernel's command line and configuration.",
                      "controllers missing:%s", missing);
         else
-                tell(c, "cgroup", CHECK_OK, NULL, "controllers cpu, memory, pids, io");
+                check_tell(c, "cgroup", CHECK_OK, NULL, "controllers cpu, memory, pids, io");
 }
 
 static void check_memory(const Check *c) {
@@ -264,7 +258,7 @@ static void check_memory(const Check *c) {
                         (void) sscanf(p, "MemAvailable: %llu", &kib);
         }
         uint64_t available = (uint64_t) kib * 1024;
-        tell(c, "memory", available < FREE_MEM_MIN ? CHECK_WARNING : CHECK_OK,
+        check_tell(c, "memory", available < FREE_MEM_MIN ? CHECK_WARNING : CHECK_OK,
              available < FREE_MEM_MIN ? "A sandbox of default size may not find the memory it needs." : NULL, "%s of %s available",
              format_size(a, available), format_size(b, c->manager->priv->host_mem_bytes));
 }
@@ -275,17 +269,17 @@ static void check_disk(const Check *c) {
         struct statvfs fs;
 
         if (statvfs(dir, &fs) < 0) {
-                tell(c, "disk", CHECK_FAILED, "See StateDirectory= in cubed.conf(5).", "%s: %s", dir, strerror(errno));
+                check_tell(c, "disk", CHECK_FAILED, "See StateDirectory= in cubed.conf(5).", "%s: %s", dir, strerror(errno));
                 return;
         }
         uint64_t available = (uint64_t) fs.f_bavail * fs.f_frsize;
         _cleanup_close_ int fd = open(dir, O_TMPFILE|O_RDWR|O_CLOEXEC, 0600);
         if (fs.f_flag & ST_RDONLY)
-                tell(c, "disk", CHECK_FAILED, "Make it writable.", "%s is read-only", dir);
+                check_tell(c, "disk", CHECK_FAILED, "Make it writable.", "%s is read-only", dir);
         else if (available < FREE_DISK_MIN)
-                tell(c, "disk", CHECK_WARNING, "Free some space: sandboxes write there.", "%s free in %s", format_size(a, available), dir);
+                check_tell(c, "disk", CHECK_WARNING, "Free some space: sandboxes write there.", "%s free in %s", format_size(a, available), dir);
         else
-                tell(c, "disk", CHECK_OK, NULL, "%s free in %s%s", format_size(a, available), dir,
+                check_tell(c, "disk", CHECK_OK, NULL, "%s free in %s%s", format_size(a, available), dir,
                      fd < 0 ? ", no unnamed files (names are used for a moment)" : "");
 }
 
@@ -297,22 +291,22 @@ static void check_polkit(const Check *c) {
 
         for (size_t i = 0; i < ELEMENTSOF(places); i++)
                 if (access(places[i], F_OK) == 0) {
-                        tell(c, "polkit", CHECK_OK, NULL, "installed");
+                        check_tell(c, "polkit", CHECK_OK, NULL, "installed");
                         return;
                 }
-        tell(c, "polkit", CHECK_WARNING, "Install polkitd: without it only root may do anything.", "not installed");
+        check_tell(c, "polkit", CHECK_WARNING, "Install polkitd: without it only root may do anything.", "not installed");
 }
 
 static void check_templates(const Check *c) {
         const TemplateStore *store = c->manager->templates;
 
         if (!store || store->n_templates == 0)
-                tell(c, "templates", CHECK_WARNING, "Build one: cubectl template build NAME --rootfs TAR|DIR.", "none yet");
+                check_tell(c, "templates", CHECK_WARNING, "Build one: cubectl template build NAME --rootfs TAR|DIR.", "none yet");
         else if (!template_store_find((TemplateStore *) store, 0, c->manager->config.default_template))
-                tell(c, "templates", CHECK_WARNING, "Build it, or set DefaultTemplate= in cubed.conf(5).", "%zu, but no %s",
+                check_tell(c, "templates", CHECK_WARNING, "Build it, or set DefaultTemplate= in cubed.conf(5).", "%zu, but no %s",
                      store->n_templates, c->manager->config.default_template);
         else
-                tell(c, "templates", CHECK_OK, NULL, "%zu", store->n_templates);
+                check_tell(c, "templates", CHECK_OK, NULL, "%zu", store->n_templates);
 }
 
 static void check_core_scheduling(const Check *c) {
@@ -323,11 +317,11 @@ static void check_core_scheduling(const Check *c) {
         bool on = read_file(AT_FDCWD, "/sys/devices/system/cpu/smt/active", 16, &smt, NULL) >= 0 && *smt == '1';
 
         if (r >= 0)
-                tell(c, "core-scheduling", CHECK_OK, NULL, "the kernel has it");
+                check_tell(c, "core-scheduling", CHECK_OK, NULL, "the kernel has it");
         else if (!on)
-                tell(c, "core-scheduling", CHECK_OK, NULL, "not needed: no simultaneous multithreading");
+                check_tell(c, "core-scheduling", CHECK_OK, NULL, "not needed: no simultaneous multithreading");
         else
-                tell(c, "core-scheduling", CHECK_WARNING,
+                check_tell(c, "core-scheduling", CHECK_WARNING,
                      "Switch SMT off (nosmt) or use a kernel with CONFIG_SCHED_CORE if tenants do not trust each other.",
                      "the kernel lacks it, and two sandboxes may share a core");
 }
@@ -336,32 +330,55 @@ static void check_own(const Check *c) {
         const Manager *m = c->manager;
 
         if (m->priv->uid_conflict)
-                tell(c, "uid-range", CHECK_WARNING, "Set another UIDRange= in cubed.conf(5).", "%s", m->priv->uid_conflict);
+                check_tell(c, "uid-range", CHECK_WARNING, "Set another UIDRange= in cubed.conf(5).", "%s", m->priv->uid_conflict);
         else
-                tell(c, "uid-range", CHECK_OK, NULL, "0x%x to 0x%x", m->config.uid_base, m->config.uid_base + m->config.uid_count - 1);
+                check_tell(c, "uid-range", CHECK_OK, NULL, "0x%x to 0x%x", m->config.uid_base, m->config.uid_base + m->config.uid_count - 1);
         if (helper_pid(m->priv->netd) <= 0 || helper_pid(m->priv->stored) <= 0)
-                tell(c, "helpers", CHECK_FAILED, "See the journal of cubed.", "cube-netd or cube-stored does not run");
+                check_tell(c, "helpers", CHECK_FAILED, "See the journal of cubed.", "cube-netd or cube-stored does not run");
         else
-                tell(c, "helpers", CHECK_OK, NULL, "cube-netd and cube-stored run");
+                check_tell(c, "helpers", CHECK_OK, NULL, "cube-netd and cube-stored run");
         if (audit_lost(m->audit) > 0)
-                tell(c, "journal", CHECK_WARNING, "See whether systemd-journald is overloaded.", "%llu audit entries were lost",
+                check_tell(c, "journal", CHECK_WARNING, "See whether systemd-journald is overloaded.", "%llu audit entries were lost",
                      (unsigned long long) audit_lost(m->audit));
         else
-                tell(c, "journal", CHECK_OK, NULL, "takes all audit entries");
+                check_tell(c, "journal", CHECK_OK, NULL, "takes all audit entries");
 }
 
-void manager_check_host(Manager *m, CheckFn fn, void *userdata) {
-        Check c = { m, fn, userdata };
+static void check_all(const Check *c, const NetResult *found) {
+        check_device(c);
+        check_kvm_guests(c);
+        check_kernel(c);
+        check_systemd(c);
+        check_cgroups(c);
+        check_memory(c);
+        check_disk(c);
+        check_polkit(c);
+        check_core_scheduling(c);
+        check_templates(c);
+        check_own(c);
+        check_network(c, found);
+        c->done(c->userdata);
+}
 
-        check_device(&c);
-        check_kvm_guests(&c);
-        check_kernel(&c);
-        check_systemd(&c);
-        check_cgroups(&c);
-        check_memory(&c);
-        check_disk(&c);
-        check_polkit(&c);
-        check_core_scheduling(&c);
-        check_templates(&c);
-        check_own(&c);
+static void on_netd(int error, const NetResult *result, void *userdata) {
+        _cleanup_free_ Check *c = userdata;
+
+        /* The manager is being freed: there is nothing left to look at, but who asked waits. */
+        if (!c->manager->hooks)
+                c->done(c->userdata);
+        else
+                check_all(c, error < 0 ? NULL : result);
+}
+
+int manager_check_host(Manager *m, CheckFn fn, CheckDone done, void *userdata) {
+        _cleanup_free_ Check *c = new0(Check, 1);
+
+        if (!c)
+                return -ENOMEM;
+        *c = (Check) { m, fn, done, userdata };
+        if (net_client_check(m->net, on_netd, c) < 0)
+                check_all(c, NULL);
+        else
+                (void) TAKE_PTR(c);
+        return 0;
 }

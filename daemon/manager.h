@@ -98,4 +98,6 @@ typedef enum CheckLevel {
         CHECK_FAILED,
 } CheckLevel;
 typedef void (*CheckFn)(void *userdata, const char *name, CheckLevel level, const char *finding, const char *advice);
-void manager_check_host(Manager *m, CheckFn fn, void *userdata);
+typedef void (*CheckDone)(void *userdata);
+/* fn for each, then done; after this has returned, it may be. */
+int manager_check_host(Manager *m, CheckFn fn, CheckDone done, void *userdata);

@@ -164,10 +164,21 @@ static int method_get_job(sd_bus_message *m, void *userdata, sd_bus_error *error
         return sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_JOB, j->id));
 }
 
+/* A reply that is being written. */
 typedef struct CheckReply {
-        sd_bus_message *message;
+        sd_bus_message *call, *message;
         int r;
 } CheckReply;
+
+static CheckReply *check_reply_free(CheckReply *c) {
+        if (!c)
+                return NULL;
+        sd_bus_message_unref(c->message);
+        sd_bus_message_unref(c->call);
+        free(c);
+        return NULL;
+}
+DEFINE_CLEANUP(CheckReply *, check_reply_free);
 
 static void append_check(void *userdata, const char *name, CheckLevel level, const char *finding, const char *advice) {
         static const char *const levels[] = {
@@ -180,22 +191,31 @@ static void append_check(void *userdata, const char *name, CheckLevel level, con
                                              strempty(advice));
 }
 
-static int method_check_host(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        _cleanup_bus_message_ sd_bus_message *reply = NULL;
-        CheckReply c = {};
+static void on_checked(void *userdata) {
+        _cleanup_(check_reply_freep) CheckReply *c = userdata;
 
-        int r = sd_bus_message_new_method_return(m, &reply);
+        int r = c->r < 0 ? c->r : sd_bus_message_close_container(c->message);
         if (r >= 0)
-                r = sd_bus_message_open_container(reply, 'a', "(ssss)");
+                r = sd_bus_send(NULL, c->message, NULL);
         if (r < 0)
-                return r;
+                (void) sd_bus_reply_method_errno(c->call, r, NULL);
+}
 
-        c.message = reply;
-        manager_check_host(bus_front->manager, append_check, &c);
-        r = c.r < 0 ? c.r : sd_bus_message_close_container(reply);
+static int method_check_host(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_(check_reply_freep) CheckReply *c = new0(CheckReply, 1);
+
+        if (!c)
+                return -ENOMEM;
+        c->call = sd_bus_message_ref(m);
+        int r = sd_bus_message_new_method_return(m, &c->message);
+        if (r >= 0)
+                r = sd_bus_message_open_container(c->message, 'a', "(ssss)");
+        if (r >= 0)
+                r = manager_check_host(bus_front->manager, append_check, on_checked, c);
         if (r < 0)
                 return r;
-        return sd_bus_send(NULL, reply, NULL);
+        (void) TAKE_PTR(c);
+        return 1;
 }
 
 static int method_reload(sd_bus_message *m, void *userdata, sd_bus_error *error) {

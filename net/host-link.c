@@ -33,6 +33,13 @@ int host_sysctl(const char *family, const char *name, const char *key, const cha
         return pwrite(fd, value, strlen(value), 0) < 0 ? -errno : 1;
 }
 
+bool host_has_ipv6(void) {
+        _cleanup_close_ int fd = open("/proc/sys/net/ipv6/conf/all/disable_ipv6", O_RDONLY|O_CLOEXEC);
+        char value = '1';
+
+        return fd >= 0 && read(fd, &value, 1) == 1 && value == '0';
+}
+
 int host_enable_ipv6(void) {
         _cleanup_(closedirp) DIR *dir = opendir("/proc/sys/net/ipv6/conf");
 

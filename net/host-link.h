@@ -23,5 +23,7 @@ int host_uplink(uint8_t tag, unsigned *ret_ifindex, unsigned *ret_mtu, char ret_
 
 /* net.ipv4.conf.NAME.KEY and the like. 0 when it has that value, 1 when it was changed. */
 int host_sysctl(const char *family, const char *name, const char *key, const char *value);
+/* Neither left out of the kernel nor turned off. */
+bool host_has_ipv6(void);
 /* Lets this host forward IPv6 and still believe the routers that it believes now. */
 int host_enable_ipv6(void);

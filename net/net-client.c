@@ -138,18 +138,18 @@ static const char *keep_text(Texts *texts, const Tlv *t) {
 
 static void read_result(const PacketBody *body, Texts *texts, NetResult *ret) {
         TlvReader reader = TLV_READER_INIT(body->data, body->size);
-        uint32_t special = 0;
+        uint32_t special = 0, resolving = 0;
         Tlv t;
 
-        *ret = (NetResult) { .message = "", .net4 = "", .net6 = "", .uplink = "", .address4 = "", .address6 = "",
+        *ret = (NetResult) { .message = "", .net4 = "", .net6 = "", .uplink = "", .address4 = "", .address6 = "", .chains = "",
                              .fds = body->fds, .n_fds = body->n_fds };
         struct { uint16_t tag; uint32_t *value; } numbers[] = {
                 { NET_TAG_MTU, &ret->mtu }, { NET_TAG_SLOT, &ret->slot }, { NET_TAG_POLICY, &ret->policy },
-                { NET_TAG_FLAGS, &ret->flags }, { NET_TAG_SPECIAL, &special }, { NET_TAG_COUNT, &ret->count },
+                { NET_TAG_FLAGS, &ret->flags }, { NET_TAG_SPECIAL, &special }, { NET_TAG_RESOLVING, &resolving }, { NET_TAG_COUNT, &ret->count },
         };
         struct { uint16_t tag; const char **value; } strings[] = {
                 { NET_TAG_MESSAGE, &ret->message }, { NET_TAG_NET4, &ret->net4 }, { NET_TAG_NET6, &ret->net6 },
-                { NET_TAG_UPLINK, &ret->uplink }, { NET_TAG_ADDRESS4, &ret->address4 }, { NET_TAG_ADDRESS6, &ret->address6 },
+                { NET_TAG_UPLINK, &ret->uplink }, { NET_TAG_ADDRESS4, &ret->address4 }, { NET_TAG_ADDRESS6, &ret->address6 }, { NET_TAG_CHAINS, &ret->chains },
         };
         while (tlv_next(&reader, &t) > 0) {
                 for (size_t i = 0; i < ELEMENTSOF(numbers); i++)
@@ -162,6 +162,7 @@ static void read_result(const PacketBody *body, Texts *texts, NetResult *ret) {
                         (void) tlv_get_struct(&t, &ret->stats, sizeof(ret->stats));
         }
         ret->special = special != 0;
+        ret->resolving = resolving != 0;
 }
 
 /* So many fds has a good answer. */
@@ -296,6 +297,10 @@ int net_client_quiesce(NetClient *c, uint32_t slot, NetDone done, void *userdata
 
 int net_client_get_statistics(NetClient *c, uint32_t slot, NetDone done, void *userdata) {
         return call_slot(c, NET_OP_STATISTICS, slot, done, userdata);
+}
+
+int net_client_check(NetClient *c, NetDone done, void *userdata) {
+        return call(c, NET_OP_CHECK, NULL, NULL, done, userdata);
 }
 
 int net_client_shutdown(NetClient *c, NetDone done, void *userdata) {

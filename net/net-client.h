@@ -48,6 +48,8 @@ typedef struct NetResult {
         const char *net4, *net6, *uplink, *address4, *address6;
         uint32_t mtu, slot;
         uint32_t policy, flags; /* for a NetEntry */
+        const char *chains;    /* that drop what sandboxes send, see net/forward-chains.h */
+        bool resolving;        /* cube-resolver is there */
         bool special;          /* the policy opens what only an admin may allow */
         uint32_t count;
         NetStats stats;
@@ -79,6 +81,8 @@ int net_client_set_policy(NetClient *c, uint32_t slot, const NetRules *rules, Ne
 /* NULL: those of the setup */
 int net_client_set_limits(NetClient *c, uint32_t slot, const NetLimits *limits, NetDone done, void *userdata);
 int net_client_get_statistics(NetClient *c, uint32_t slot, NetDone done, void *userdata);
+/* What is in the way of sandboxes on this host, such as somebody's firewall. */
+int net_client_check(NetClient *c, NetDone done, void *userdata);
 int net_client_shutdown(NetClient *c, NetDone done, void *userdata);
 
 /* At once and without cube-netd: one write to a plain map. -ENOTCONN before the first setup is done. */

@@ -26,6 +26,7 @@ typedef enum NetOp {
         NET_OP_STATISTICS,     /* SLOT -> STATISTICS */
         NET_OP_QUIESCE,        /* SLOT -> COUNT: no new flow, and the host's connections to it are ended: before it stops */
         NET_OP_SHUTDOWN,       /* takes away what is left on the host: for the end of the service, not for a restart */
+        NET_OP_CHECK,          /* -> CHAINS RESOLVING: what on this host is in a sandbox's way */
 } NetOp;
 
 typedef enum NetEvent {
@@ -65,4 +66,6 @@ typedef enum NetTag {
         NET_TAG_COUNT,         /* u32 */
         NET_TAG_DIRECTION,     /* u32: 1 to the sandbox */
         NET_TAG_NAME,          /* str: lower case, no trailing dot, odd bytes as \DDD */
+        NET_TAG_CHAINS,        /* str: as of forward_chains_find() */
+        NET_TAG_RESOLVING,     /* u32: 1 cube-resolver is there */
 } NetTag;

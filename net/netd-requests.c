@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include "base/fd-util.h"
+#include "net/forward-chains.h"
 #include "net/net-proto.h"
 #include "net/netd-requests.h"
 #include "net/netns.h"
@@ -371,6 +372,17 @@ static int handle_quiesce(Request *q) {
         return r;
 }
 
+static int handle_check(Request *q) {
+        char chains[FORWARD_CHAINS_TEXT_MAX];
+
+        int r = forward_chains_find(chains);
+        if (r < 0)
+                return request_error(q, r, "Can't read the host's nftables chains");
+        tlv_put_str(&q->reply, NET_TAG_CHAINS, chains);
+        tlv_put_u32(&q->reply, NET_TAG_RESOLVING, q->netd->resolver && netd_resolver_is_connected(q->netd->resolver));
+        return 0;
+}
+
 static int dispatch(Request *q) {
         switch (q->header.op) {
         case NET_OP_PING:
@@ -380,7 +392,7 @@ static int dispatch(Request *q) {
         case NET_OP_SETUP:
                 return handle_setup(q);
         }
-        if (q->header.op > NET_OP_SHUTDOWN)
+        if (q->header.op > NET_OP_CHECK)
                 return request_error(q, -EOPNOTSUPP, "cube-netd does not know this request");
         if (!q->netd->network)
                 return request_error(q, -ENOTCONN, "The network has not been set up");
@@ -405,6 +417,8 @@ static int dispatch(Request *q) {
                 return handle_quiesce(q);
         case NET_OP_SHUTDOWN:
                 return network_shutdown(q->netd->network);
+        case NET_OP_CHECK:
+                return handle_check(q);
         }
         return request_error(q, -EOPNOTSUPP, "cube-netd does not know this request");
 }

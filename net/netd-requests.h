@@ -11,6 +11,7 @@ typedef struct Netd {
         int fd;                /* to cubed */
         const char *pin_dir;
         Network *network;      /* NULL before SETUP */
+        NetdResolver *resolver; /* NULL before SETUP, or when it can't listen */
         int (*on_setup)(void *userdata);
         void *userdata;
 } Netd;

@@ -355,6 +355,10 @@ int netd_resolver_new(sd_event *event, const char *path, Network *network, NameD
         return 0;
 }
 
+bool netd_resolver_is_connected(const NetdResolver *r) {
+        return r->connected;
+}
+
 NetdResolver *netd_resolver_free(NetdResolver *r) {
         if (!r)
                 return NULL;

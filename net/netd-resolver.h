@@ -26,3 +26,4 @@ int netd_resolver_new(sd_event *event, const char *path, Network *network, NameD
                       NetdResolver **ret);
 NetdResolver *netd_resolver_free(NetdResolver *r);
 DEFINE_CLEANUP(NetdResolver *, netd_resolver_free);
+bool netd_resolver_is_connected(const NetdResolver *r);

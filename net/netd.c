@@ -36,7 +36,6 @@ typedef struct Main {
         sd_event *event;
         sd_event_source *sweep, *table, *uplink;
         struct nl_sock *links;
-        NetdResolver *resolver;
         bool links_changed;
 } Main;
 
@@ -158,7 +157,7 @@ static void on_name_denied(const NameDenied *denied, void *userdata) {
 /* Without it the rest of the network is of use still. */
 static void open_resolver(Main *m) {
         const char *path = secure_getenv("CUBE_RESOLVER_SOCKET") ?: RESOLVER_SOCKET;
-        int r = netd_resolver_new(m->event, path, m->netd.network, on_name_denied, m, &m->resolver);
+        int r = netd_resolver_new(m->event, path, m->netd.network, on_name_denied, m, &m->netd.resolver);
 
         if (r < 0)
                 fprintf(stderr, "cube-netd: can't listen at %s: %s; guests can't resolve names\n", path, strerror(-r));
@@ -201,7 +200,7 @@ static int run(const char *pin_dir) {
         sd_event_source_disable_unref(m.sweep);
         sd_event_source_disable_unref(m.table);
         sd_event_source_disable_unref(m.uplink);
-        netd_resolver_free(m.resolver);
+        netd_resolver_free(m.netd.resolver);
         sd_event_unref(m.event);
         nl_socket_free(m.links);
         network_free(m.netd.network);

@@ -98,6 +98,10 @@ static int choose_networks(Network *n, const NetworkConfig *c, char *error) {
         int r = host_link_get(&present4, &present6);
         if (r >= 0)
                 r = choose_net4(c, &present4, &n->plan.net4, error);
+        if (r >= 0 && c->net6 && !host_has_ipv6()) {
+                (void) snprintf(error, POLICY_ERROR_MAX, "This host has no IPv6 for the sandbox network %s", c->net6);
+                return -EINVAL;
+        }
         if (r >= 0 && c->net6) {
                 r = check_net(c->net6, NET_TAG6, &n->plan.net6, error);
                 if (r >= 0 && host_overlaps(&n->plan.net6, error) != 0)
@@ -123,6 +127,7 @@ static bool slot_has_links(unsigned slot) {
 
 static void add_present(Datapath *d, unsigned slot, void *userdata) {
         Network *n = userdata;
+        char name[16];
 
         if (slot >= NET_SLOTS_MAX || !slot_has_links(slot)) {
                 (void) datapath_remove_slot(d, slot);
@@ -131,6 +136,9 @@ static void add_present(Datapath *d, unsigned slot, void *userdata) {
                 return;
         }
         n->free_at[slot] = BUSY;
+        /* Somebody may have turned it off for all links. */
+        slot_host_name(slot, name);
+        (void) host_sysctl("ipv4", name, "forwarding", "1");
         /* Programs of this release, in place; those inside the namespace are as old as it. */
         (void) datapath_attach(d, slot, NET_LINK_HOST);
 }

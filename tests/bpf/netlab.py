@@ -33,11 +33,11 @@ MARK = 0x100
 # what cube-netd is asked; net/net-proto.h
 MAGIC, REPLY = 0x4454454e, 1
 (PING, NETNS_NEW, SETUP, SLOT_NEW, SLOT_KEEP, SLOT_FREE, POLICY_LOAD, POLICY_DROP, POLICY_SET, LIMITS_SET,
- STATISTICS, QUIESCE, SHUTDOWN) = range(1, 14)
+ STATISTICS, QUIESCE, SHUTDOWN, CHECK) = range(1, 15)
 EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE, EVENT_NAME_DENIED = 100, 101, 102, 103
 TAGS = ('message net4 net6 mark ingress_uid resolver4 resolver6 audit_sec limits mtu uplink slot address4 address6'
-        ' policy flags special default allow deny inbound statistics reason protocol address port count direction name').split()
-NUMBERS = set('mark ingress_uid audit_sec mtu slot policy flags special protocol port count direction'.split())
+        ' policy flags special default allow deny inbound statistics reason protocol address port count direction name chains resolving').split()
+NUMBERS = set('mark ingress_uid audit_sec mtu slot policy flags special protocol port count direction resolving'.split())
 REASONS = ('allowed policy special host inbound owner spoofed malformed rate flows fragment unrelated').split()
 
 

@@ -308,6 +308,18 @@ def test_a_host_that_forwards_goes_on_forwarding(make_host):
     inner.close()
 
 
+def test_forwarding_that_was_turned_off_is_on_again_after_a_restart(host):
+    """While it is off nothing passes; the host's own traffic is not concerned."""
+    guest = host.sandbox(default='internet').guest()
+    for value in (1, 0):
+        host.netns.sysctl('ipv4/ip_forward', value)
+    with pytest.raises(OSError), host.world.listen(SERVER, 80):
+        guest.connect(SERVER, 80, timeout=0.3)
+    host.netd.kill()
+    host.start()
+    assert reaches(guest, host.world, SERVER)
+
+
 def test_without_a_network_for_ipv6_there_is_none(make_host):
     host = make_host()
     s = host.sandbox(default='internet')
@@ -317,6 +329,17 @@ def test_without_a_network_for_ipv6_there_is_none(make_host):
         guest.connect(SERVER6, 80, timeout=0.3)
     assert reaches(guest, host.world, SERVER)
     assert host.netns.sysctl('ipv6/conf/all/forwarding') == '0'
+
+
+def test_a_host_without_ipv6(make_host):
+    host = make_host(start=False)
+    host.netns.sysctl('ipv6/conf/all/disable_ipv6', 1)
+    host.start()
+    assert reaches(host.sandbox(default='internet').guest(), host.world, SERVER)
+    host.netd.stop()
+    host.setup['net6'] = 'fd3c:cbed::/64'
+    with pytest.raises(netlab.NetdError, match='no IPv6 for the sandbox network fd3c:cbed::/64'):
+        host.start()
 
 
 def test_routers_are_still_believed_with_ipv6(make_host):

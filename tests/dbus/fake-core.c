@@ -552,11 +552,13 @@ uint64_t manager_loop_max_usec(Manager *m, bool reset) {
         return 1234;
 }
 
-void manager_check_host(Manager *m, CheckFn fn, void *userdata) {
+int manager_check_host(Manager *m, CheckFn fn, CheckDone done, void *userdata) {
         fn(userdata, "kvm", CHECK_OK, "/dev/kvm runs guests", NULL);
         fn(userdata, "sched-core", CHECK_WARNING, "the kernel has no core scheduling", "nothing to be done");
         if (getenv("FAKE_CHECK_FAILS"))
                 fn(userdata, "cgroup", CHECK_FAILED, "no unified hierarchy", "boot with systemd.unified_cgroup_hierarchy=1");
+        done(userdata);
+        return 0;
 }
 
 static int on_build_step(sd_event_source *source, uint64_t usec, void *userdata) {
