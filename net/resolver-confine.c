@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <linux/bpf.h>
 #include <linux/capability.h>
+#include <linux/sockios.h>
 #include <seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -46,6 +47,9 @@ static int allow_some(scmp_filter_ctx filter) {
         static const unsigned families[] = { 1 /* AF_UNIX */, 2 /* AF_INET */, 10 /* AF_INET6 */ };
         int r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, 3 /* O_ACCMODE */, 0));
 
+        /* The link of a name server's address. */
+        if (r >= 0)
+                r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, SIOCGIFINDEX));
         for (size_t i = 0; r >= 0 && i < ELEMENTSOF(memory); i++)
                 r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, memory[i], 1, SCMP_A2(SCMP_CMP_MASKED_EQ, 4 /* PROT_EXEC */, 0));
         for (size_t i = 0; r >= 0 && i < ELEMENTSOF(families); i++)

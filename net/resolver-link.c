@@ -20,6 +20,7 @@ struct ResolverLink {
         sd_event_source *io, *retry;
         NameTable *incoming;   /* of a policy of which there is more to come */
         uint32_t incoming_id;
+        ResolverSockets sockets; /* to be listened on once all policies are known */
         uint8_t *packet;
 };
 
@@ -33,6 +34,7 @@ static int retry_later(ResolverLink *l) {
 static int disconnect(ResolverLink *l) {
         l->io = sd_event_source_disable_unref(l->io);
         l->incoming = name_table_free(l->incoming);
+        resolver_sockets_done(&l->sockets);
         return retry_later(l);
 }
 
@@ -43,8 +45,8 @@ static int read_prefix(const Tlv *t, Prefix *ret) {
         return r < 0 ? r : prefix_parse(text, ret);
 }
 
-static int take_fds(Resolver *r, int *fds, size_t n) {
-        ResolverSockets sockets = {};
+static int take_fds(ResolverLink *l, int *fds, size_t n) {
+        Resolver *r = l->resolver;
 
         if (n < 2 || n - 2 > RESOLVER_SOCKETS_MAX || n % 2 != 0)
                 return -EBADMSG;
@@ -52,10 +54,11 @@ static int take_fds(Resolver *r, int *fds, size_t n) {
         safe_close(r->maps.entries);
         r->maps.names = TAKE_FD(fds[0]);
         r->maps.entries = TAKE_FD(fds[1]);
+        resolver_sockets_done(&l->sockets);
         for (size_t i = 2; i < n; i++)
-                sockets.fds[sockets.n++] = TAKE_FD(fds[i]);
+                l->sockets.fds[l->sockets.n++] = TAKE_FD(fds[i]);
         resolver_sandboxes_count(r);
-        return resolver_listen(r, &sockets);
+        return 0;
 }
 
 static int handle_start(ResolverLink *l, TlvReader body, int *fds, size_t n_fds) {
@@ -81,7 +84,7 @@ static int handle_start(ResolverLink *l, TlvReader body, int *fds, size_t n_fds)
         r->net6 = net6;
         r->audit_usec = audit_sec * USEC_PER_SEC;
         resolver_policies_begin(r->policies);
-        return take_fds(r, fds, n_fds);
+        return take_fds(l, fds, n_fds);
 }
 
 static int add_name(NameTable *names, const Tlv *t) {
@@ -167,7 +170,7 @@ static int handle(ResolverLink *l, const PacketHeader *h, TlvReader body, int *f
                 return handle_id(l, body, false);
         case RESOLVER_OP_STARTED:
                 resolver_policies_end(l->resolver->policies);
-                return 0;
+                return resolver_listen(l->resolver, &l->sockets);
         }
         return -EBADMSG;
 }
@@ -249,6 +252,7 @@ ResolverLink *resolver_link_free(ResolverLink *l) {
         sd_event_source_disable_unref(l->io);
         sd_event_source_disable_unref(l->retry);
         name_table_free(l->incoming);
+        resolver_sockets_done(&l->sockets);
         free(l->packet);
         free(l);
         return NULL;

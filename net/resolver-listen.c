@@ -153,16 +153,21 @@ static int client_write(TcpClient *c, int fd) {
         return client_wait(c, EPOLLIN);
 }
 
+/* As far as is known. */
+static size_t message_size(const TcpClient *c) {
+        return c->have >= LENGTH_BYTES ? (size_t) (c->in[0] << 8 | c->in[1]) : 0;
+}
+
 static int client_read(TcpClient *c, int fd) {
-        size_t size = c->have >= LENGTH_BYTES ? (size_t) (c->in[0] << 8 | c->in[1]) : 0;
         Origin origin = { .fd = -EBADF, .tcp = c };
 
-        if (size > DNS_QUERY_MAX)
-                return -EMSGSIZE;
-        ssize_t n = recv(fd, c->in + c->have, LENGTH_BYTES + size - c->have, MSG_DONTWAIT);
+        ssize_t n = recv(fd, c->in + c->have, LENGTH_BYTES + message_size(c) - c->have, MSG_DONTWAIT);
         if (n <= 0)
                 return n == 0 ? -ECONNRESET : errno == EAGAIN || errno == EINTR ? 0 : -errno;
         c->have += (size_t) n;
+        size_t size = message_size(c);
+        if (size > DNS_QUERY_MAX)
+                return -EMSGSIZE;
         if (c->have <= LENGTH_BYTES || c->have < LENGTH_BYTES + size)
                 return 0;
         /* One query after the other. */
@@ -265,5 +270,6 @@ int resolver_listen(Resolver *r, ResolverSockets *sockets) {
                 (void) TAKE_FD(sockets->fds[i]);
                 l->n++;
         }
+        *sockets = (ResolverSockets) {};
         return 0;
 }

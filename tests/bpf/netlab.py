@@ -215,6 +215,8 @@ class NetdError(Exception):
 class Netd:
     def __init__(self, pin_dir, runtime):
         self.peer, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # as large as what may be asked
+        self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self.peer.settimeout(20)
         self.sequence = 0
         self.events = []

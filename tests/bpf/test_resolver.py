@@ -311,7 +311,7 @@ def test_an_answer_in_a_special_range_opens_nothing(lab, address):
     assert one.ask('mixed.example').addresses == [WEB]
 
 
-@pytest.mark.parametrize('address', [PRIVATE6, '::1', '::ffff:10.66.0.5', '64:ff9b::a42:5', '2002:a42:5::1'])
+@pytest.mark.parametrize('address', [PRIVATE6, '::1', '::ffff:a42:5', '64:ff9b::a42:5', '2002:a42:5::1'])
 def test_nor_one_for_ipv6(lab, address):
     one = lab('allow web.example')
     one.server.put('web.example', address, kind='AAAA')
@@ -394,7 +394,10 @@ def test_a_foreign_server_is_out_of_reach(lab):
 
 def test_another_server_of_the_host_is_not_in_the_way(host):
     """It has port 53 of all addresses, and is not asked."""
-    with host.netns.udp('0.0.0.0', 53) as udp, host.netns.listen('0.0.0.0', 53), host.netns.udp('::', 53):
+    six = host.netns.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    six.bind(('::', 53))
+    with six, host.netns.udp('0.0.0.0', 53) as udp, host.netns.listen('0.0.0.0', 53):
         server, resolver = dns.Server(host.world), dns.Resolver(host)
         try:
             server.put('web.example', WEB)
