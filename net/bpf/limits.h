@@ -51,11 +51,11 @@ static __always_inline __u64 segments(struct __sk_buff *skb) {
 static __always_inline int limits_take(struct __sk_buff *skb, NetUsage *u, const NetLimits *l, int inbound, __u64 now) {
         __u64 byte_rate = inbound ? l->bytes_in : l->bytes_out;
         __u64 packet_rate = inbound ? l->packets_in : l->packets_out;
-        __u64 packets = segments(skb);
         int r = 0;
 
         if (byte_rate == 0 && packet_rate == 0)
                 return 0;
+        __u64 packets = segments(skb);
         bpf_spin_lock(&u->lock);
         if (packet_rate > 0)
                 r = bucket_take(inbound ? &u->packets_in : &u->packets_out, packets, packet_rate, BURST_PACKETS_MIN, now);

@@ -32,5 +32,7 @@ typedef struct ModelPacket {
 void model_random(Model *m, unsigned *seed);
 void model_packet(const Model *m, unsigned *seed, ModelPacket *ret);
 bool model_allows(const Model *m, const ModelPacket *p);
+/* What a compiled table says of it; names open nothing. */
+bool model_table_allows(const PolicyTable *t, const ModelPacket *p);
 /* The rules as text into a policy. */
 int model_policy(const Model *m, Policy **ret);

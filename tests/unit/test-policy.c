@@ -31,45 +31,11 @@ static PolicyTable *compile(PolicyDefault def, const char *const *allow, const c
         return t;
 }
 
-/* As the trie does it: the longest prefix. */
-static const NetRule *lookup(const PolicyTable *t, const Prefix *remote, bool inbound) {
-        const PolicyEntry *best = NULL;
-
-        for (size_t i = 0; i < t->n_entries; i++) {
-                const PolicyEntry *e = &t->entries[i];
-                Prefix p = { .tag = e->key.tag & (uint8_t) ~NET_KEY_INBOUND, .len = (uint8_t) (e->key.prefix - 8) };
-                memcpy(p.addr, e->key.addr, sizeof(p.addr));
-                if (!!(e->key.tag & NET_KEY_INBOUND) == inbound && prefix_covers(&p, remote) &&
-                    (!best || e->key.prefix > best->key.prefix))
-                        best = e;
-        }
-        return best ? &best->rule : NULL;
-}
-
-static bool in_ranges(const NetPortRange *r, unsigned n, unsigned port) {
-        for (unsigned i = 0; i < n; i++)
-                if (port >= r[i].first && port <= r[i].last)
-                        return true;
-        return false;
-}
-
-static bool table_allows(const PolicyTable *t, const ModelPacket *p) {
-        const NetRule *r = lookup(t, &p->remote, p->inbound);
-
-        if (p->proto == IPPROTO_TCP)
-                return r->flags & NET_RULE_TCP ||
-                       (r->flags & NET_RULE_TCP_PORTS && in_ranges(t->sets[r->set].tcp, t->sets[r->set].n_tcp, p->port));
-        if (p->proto == IPPROTO_UDP)
-                return r->flags & NET_RULE_UDP ||
-                       (r->flags & NET_RULE_UDP_PORTS && in_ranges(t->sets[r->set].udp, t->sets[r->set].n_udp, p->port));
-        return r->flags & (p->proto == IPPROTO_SCTP ? NET_RULE_OTHER : NET_RULE_ICMP);
-}
-
 static bool allows(const PolicyTable *t, const char *address, uint8_t proto, unsigned port) {
         ModelPacket p = { .proto = proto, .port = port };
 
         assert_ok(prefix_parse(address, &p.remote));
-        return table_allows(t, &p);
+        return model_table_allows(t, &p);
 }
 
 TEST(rules_that_can_be_read) {
@@ -274,7 +240,7 @@ TEST(tables_say_what_the_rules_say) {
 
                         model_packet(&m, &seed, &packet);
                         bool expected = model_allows(&m, &packet);
-                        if (table_allows(t, &packet) != expected)
+                        if (model_table_allows(t, &packet) != expected)
                                 test_stop(TEST_FAILED, __LINE__, "policy %u: %s proto %u port %u inbound %d should be %d", i,
                                           prefix_format(text, &packet.remote), packet.proto, packet.port, packet.inbound, expected);
                         expected ? allowed++ : denied++;
