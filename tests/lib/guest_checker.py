@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in a guest: keeps a word in each kind of place that a snapshot has to hold, and tells what it finds there.
 
-Listens on loopback. One connection is one line with a request, {"put": {PLACE: WORD}}, and one with the answer. A child of
-it works most of the time, or with "idle" as argument now and then: it counts in memory that both share, changes memory and
-a file past the page cache, and looks whether either is as it had left it.
+Listens on loopback. One connection is one line with a request, {"put": {PLACE: WORD}, "busy": WHETHER}, and one with the
+answer. A child of it works now and then, or while it is to be busy, most of the time: it counts in memory that both share,
+changes memory and a file past the page cache, and looks whether either is as it had left it.
 """
 
 import json
 import mmap
 import os
+import signal
 import socket
 import struct
-import subprocess
-import sys
 import time
 
 PORT = 7000
@@ -111,14 +110,14 @@ class Process:
     """The name of a process, of which there is one at a time."""
 
     def __init__(self):
-        self.process = None
+        self.pid = None
         self.put("sleeper")
 
     def put(self, word):
-        if self.process:
-            self.process.kill()
-            self.process.wait()
-        self.process = subprocess.Popen([word, "infinity"], executable="/bin/sleep")
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        self.pid = os.posix_spawn("/bin/sleep", [word, "infinity"], {})
 
     def get(self):
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as f:
@@ -129,12 +128,32 @@ class Process:
                 words = f.read().split("\0")
             if words[1:] == ["infinity", ""]:
                 found.append((int(pid), words[0]))
-        return found[0][1] if [pid for pid, _ in found] == [self.process.pid] else f"{TORN}: {found}"
+        return found[0][1] if [pid for pid, _ in found] == [self.pid] else f"{TORN}: {found}"
 
 
-def work(shared, idle):
-    """(count, how often something was not as it was left) for ever."""
-    slots, size, one = 64, 1 << 16, struct.Struct("=QQ")
+class Shared:
+    """What both processes see: (count, how often something was not as it was left, whether to be busy)."""
+
+    def __init__(self):
+        self.memory, self.fields = mmap.mmap(-1, BLOCK), struct.Struct("=QQ")
+
+    def counted(self, count, bad):
+        self.fields.pack_into(self.memory, 0, count, bad)
+
+    def so_far(self):
+        return self.fields.unpack_from(self.memory)
+
+    @property
+    def busy(self):
+        return self.memory[self.fields.size] == 1
+
+    @busy.setter
+    def busy(self, busy):
+        self.memory[self.fields.size] = busy
+
+
+def work(shared):
+    slots, size = 64, 1 << 16
     memory, block = mmap.mmap(-1, slots * size), mmap.mmap(-1, BLOCK)
     fd = os.open(f"{DIRECTORY}/work", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
     for slot in range(slots):
@@ -150,8 +169,8 @@ def work(shared, idle):
         bad += block[:] != struct.pack("=Q", was) * (BLOCK // 8)
         block[:] = struct.pack("=Q", count) * (BLOCK // 8)
         os.pwritev(fd, [block], slot * BLOCK)
-        one.pack_into(shared, 0, count, bad)
-        time.sleep(0.2 if idle else 0.01)
+        shared.counted(count, bad)
+        time.sleep(0.01 if shared.busy else 0.2)
 
 
 def started(pid):
@@ -161,9 +180,9 @@ def started(pid):
 
 
 def answer(places, shared, worker):
-    first, bad = struct.unpack_from("=QQ", shared)
+    first, bad = shared.so_far()
     end = time.monotonic() + 60
-    while struct.unpack_from("=Q", shared)[0] == first and time.monotonic() < end:
+    while shared.so_far()[0] == first and time.monotonic() < end:
         time.sleep(0.002)
     return {
         "words": {name: place.get() for name, place in places.items()},
@@ -178,17 +197,19 @@ def main():
     os.makedirs(DIRECTORY, exist_ok=True)
     places = {"variable": Variable(), "memory": Memory(), "tmpfs": File("/dev/shm/checker"), "disk": Disk(f"{DIRECTORY}/disk"),
               "unlinked": File(f"{DIRECTORY}/unlinked", unlinked=True), "queue": Queue(), "process": Process()}
-    shared = mmap.mmap(-1, BLOCK)
+    shared = Shared()
     worker = os.fork()
     if worker == 0:
-        work(shared, "idle" in sys.argv)
+        work(shared)
     server = socket.create_server(("127.0.0.1", PORT))
     while True:
         connection, _ = server.accept()
         with connection, connection.makefile("rw", encoding="utf-8") as stream:
             try:
-                for name, word in json.loads(stream.readline()).get("put", {}).items():
+                request = json.loads(stream.readline())
+                for name, word in request.get("put", {}).items():
                     places[name].put(word)
+                shared.busy = request.get("busy", shared.busy)
                 stream.write(json.dumps(answer(places, shared, worker)) + "\n")
                 stream.flush()
             except (OSError, ValueError):

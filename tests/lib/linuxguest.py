@@ -17,13 +17,13 @@ PLACES = ("variable", "memory", "tmpfs", "disk", "unlinked", "queue", "process")
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest_checker.py")
 
 
-def start_checker(sandbox_id, *arguments):
+def start_checker(sandbox_id):
     """It listens when this is back; it belongs to no connection."""
     with open(PROGRAM, "rb") as f:
         run("cubectl", "exec", sandbox_id, "--", "sh", "-c", "cat >/root/checker.py", input=f.read(), check=True)
     ctl_ok("exec", sandbox_id, "--", "sh", "-c",
-           f"setsid python3 /root/checker.py {' '.join(arguments)} </dev/null >/root/checker.log 2>&1 &")
-    wait_for("the checker to listen", lambda: asked(sandbox_id, {}))
+           "setsid python3 -ES /root/checker.py </dev/null >/root/checker.log 2>&1 &")
+    wait_for("the checker to listen", lambda: asked(sandbox_id, {}), timeout=300)
 
 
 def asked(sandbox_id, request):
@@ -44,11 +44,11 @@ def asked(sandbox_id, request):
     return json.loads(line) if line else None
 
 
-def ask(sandbox_id, **put):
+def ask(sandbox_id, put=None, **request):
     """What the checker has, behind what it is told to put. All of it is as the guest had left it, it goes on, and its clock
     shows the host's time to within a second."""
     before = time.time()
-    found = asked(sandbox_id, {"put": put})
+    found = asked(sandbox_id, {"put": put or {}} | request)
     after = time.time()
     assert found, ctl_ok("exec", sandbox_id, "--", "cat", "/root/checker.log")
     assert found["bad"] == 0 and found["goes_on"], found
@@ -57,7 +57,7 @@ def ask(sandbox_id, **put):
 
 
 def put_all(sandbox_id, word):
-    return ask(sandbox_id, **{place: word for place in PLACES})
+    return ask(sandbox_id, {place: word for place in PLACES})
 
 
 def has_all(sandbox_id, word):
@@ -67,7 +67,7 @@ def has_all(sandbox_id, word):
 
 
 class LinuxGuest:
-    """For sequences: each sandbox goes on from a snapshot in which the checker works."""
+    """For sequences: each sandbox goes on from a snapshot in which the checker is, and is busy."""
 
     places = PLACES
     executes = False
@@ -77,10 +77,11 @@ class LinuxGuest:
 
     def create(self, values):
         sandbox_id, _ = manager().CreateSandbox(f"snapshot:{self.base}", options(values), timeout=300)
+        ask(sandbox_id, busy=True)
         return str(sandbox_id), copy.deepcopy(self.base_life)
 
     def put(self, sandbox_id, place, word):
-        ask(sandbox_id, **{place: word})
+        ask(sandbox_id, {place: word})
 
     def look(self, sandbox_id):
         return self.seen(ask(sandbox_id))

@@ -33,29 +33,47 @@ class Life:
 
 
 class World:
-    STEPS = ("write", "write", "write", "snapshot", "snapshot", "fork", "rollback", "rollback", "rollback", "checkpoint",
-             "rollback_to_checkpoint", "rollback_to_checkpoint", "create_from", "pause", "pause", "resume", "kill")
+    STEPS = ("write", "snapshot", "snapshot", "checkpoint", "checkpoint", "fork", "rollback", "rollback", "rollback",
+             "rollback_to_checkpoint", "rollback_to_checkpoint", "create_from", "create_from", "pause", "pause", "resume",
+             "resume", "resume", "kill")
 
     def __init__(self, seed, guest, sandboxes_max=4):
         self.random = random.Random(seed)
         self.guest, self.sandboxes_max = guest, sandboxes_max
         self.lives, self.saved, self.checkpoints, self.paused = {}, {}, {}, set()
-        self.words = 0
+        self.words, self.done = 0, set()
 
     def run(self, steps):
         """So many steps; behind each of them the one that it was done to is looked at, and another."""
         for _ in range(steps):
-            step, at = self.random.choice(self.STEPS), self.pick(self.lives)
+            at = self.pick(self.lives)
+            step = self.random.choice([s for s in self.STEPS if self.possible(s, at)])
             print(step, at, flush=True)
             getattr(self, step)(at)
-            for sandbox_id in sorted({at, self.pick(self.lives)} & set(self.lives)):
-                self.check(sandbox_id)
-        for sandbox_id in sorted(self.lives):
+            self.done.add(step)
+            for sandbox_id in {at: None, self.pick(self.lives): None}:
+                if sandbox_id in self.lives:
+                    self.check(sandbox_id)
+        for sandbox_id in self.lives:
             self.resume(sandbox_id)
             self.check(sandbox_id)
 
+    def possible(self, step, at):
+        room = len(self.lives) < self.sandboxes_max
+        return {"fork": room, "create_from": room and self.saved, "rollback": self.own_snapshots(at),
+                "checkpoint": at in self.checkpoints, "rollback_to_checkpoint": self.own_checkpoints(at),
+                "pause": at not in self.paused, "resume": at in self.paused, "kill": len(self.lives) > 1}.get(step, True)
+
+    def own_snapshots(self, sandbox_id):
+        return [s for s, (of, _) in self.saved.items() if of == sandbox_id]
+
+    def own_checkpoints(self, sandbox_id):
+        """Those that are known and still there: the oldest go in time."""
+        known = self.checkpoints.get(sandbox_id)
+        return [number for number in checkpoints(sandbox_id) if number in known] if known else []
+
     def pick(self, things):
-        return self.random.choice(sorted(things))
+        return self.random.choice(list(things))  # in the order in which they were made: ids are another each time
 
     def check(self, sandbox_id):
         if sandbox_id in self.paused:
@@ -68,7 +86,8 @@ class World:
         assert words == life.words
         assert processes == life.processes
 
-    # The steps. What is paused is resumed for all but to be killed.
+    # The steps. What is paused is resumed for all but to be killed. Behind what saves a state something is written, so that
+    # it makes a difference to go back to it.
 
     def create(self, **values):
         sandbox_id, life = self.guest.create({"timeout": dbus.UInt64(HOUR)} | values)
@@ -92,6 +111,7 @@ class World:
         before = copy.deepcopy(self.lives[sandbox_id])
         ctl_ok("exec", sandbox_id, "--", "true")
         self.checkpointed(sandbox_id, before)
+        self.write(sandbox_id)
 
     def checkpointed(self, sandbox_id, life):
         if sandbox_id in self.checkpoints:
@@ -102,11 +122,10 @@ class World:
         self.check(sandbox_id)
         taken = snapshot(sandbox_id)
         self.saved[taken] = (sandbox_id, copy.deepcopy(self.lives[sandbox_id]))
+        self.write(sandbox_id)
 
     def fork(self, sandbox_id):
         n = min(self.pick((1, 2)), self.sandboxes_max - len(self.lives))
-        if n < 1:
-            return
         self.resume(sandbox_id)
         self.check(sandbox_id)
         results = sandbox(sandbox_id).Fork(dbus.UInt32(n), options({"checkpoint": dbus.UInt64(HOUR)}), timeout=TIMEOUT)
@@ -115,29 +134,25 @@ class World:
             self.lives[str(child)] = copy.deepcopy(self.lives[sandbox_id])
         for _, child, *_ in results:
             self.check(str(child))
+            self.write(str(child))
 
     def rollback(self, sandbox_id):
-        own = [s for s, (of, _) in self.saved.items() if of == sandbox_id]
-        if own:
-            self.resume(sandbox_id)
-            target = self.pick(own)
-            sandbox(sandbox_id).Rollback(target, options({}), timeout=TIMEOUT)
-            self.lives[sandbox_id] = copy.deepcopy(self.saved[target][1])
+        self.resume(sandbox_id)
+        target = self.pick(self.own_snapshots(sandbox_id))
+        sandbox(sandbox_id).Rollback(target, options({}), timeout=TIMEOUT)
+        self.lives[sandbox_id] = copy.deepcopy(self.saved[target][1])
 
     def rollback_to_checkpoint(self, sandbox_id):
-        present = set(checkpoints(sandbox_id)) & set(self.checkpoints.get(sandbox_id, {}))
-        if present:
-            self.resume(sandbox_id)
-            number = self.pick(present)
-            ctl_ok("rollback", "--to", number, sandbox_id)
-            self.lives[sandbox_id] = copy.deepcopy(self.checkpoints[sandbox_id][number])
+        self.resume(sandbox_id)
+        number = self.pick(self.own_checkpoints(sandbox_id))
+        ctl_ok("rollback", "--to", number, sandbox_id)
+        self.lives[sandbox_id] = copy.deepcopy(self.checkpoints[sandbox_id][number])
 
     def create_from(self, _):
-        if self.saved and len(self.lives) < self.sandboxes_max:
-            source = self.pick(self.saved)
-            child, _ = manager().CreateSandbox(f"snapshot:{source}", options({"timeout": dbus.UInt64(HOUR)}), timeout=TIMEOUT)
-            self.lives[str(child)] = copy.deepcopy(self.saved[source][1])
-            self.check(str(child))
+        source = self.pick(self.saved)
+        child, _ = manager().CreateSandbox(f"snapshot:{source}", options({"timeout": dbus.UInt64(HOUR)}), timeout=TIMEOUT)
+        self.lives[str(child)] = copy.deepcopy(self.saved[source][1])
+        self.check(str(child))
 
     def pause(self, sandbox_id):
         self.check(sandbox_id)
@@ -150,11 +165,10 @@ class World:
             self.paused.remove(sandbox_id)
 
     def kill(self, sandbox_id):
-        if len(self.lives) > 1:
-            ctl_ok("kill", sandbox_id)
-            self.paused.discard(sandbox_id)
-            self.checkpoints.pop(sandbox_id, None)
-            del self.lives[sandbox_id]
+        ctl_ok("kill", sandbox_id)
+        self.paused.discard(sandbox_id)
+        self.checkpoints.pop(sandbox_id, None)
+        del self.lives[sandbox_id]
 
     def end(self):
         """Takes all away that was made."""

@@ -14,7 +14,7 @@ def test_sandboxes_are_left_in_each_state():
     labhost.prepare()
     notes = {"boot": open("/proc/sys/kernel/random/boot_id", encoding="ascii").read()}
     with created("--timeout", "1h") as gone:
-        start_checker(gone, "idle")
+        start_checker(gone)
         put_all(gone, "gone")
         notes["snapshot"] = snapshot(gone)
     notes["running"] = ctl_ok("create", "--timeout", "1h").strip()

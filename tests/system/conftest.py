@@ -28,17 +28,17 @@ def shared():
 
 @pytest.fixture(scope="session")
 def checkers(host):
-    """checkers(cpus, "idle"): what sandboxes with a checker in them start from. It outlives the one that it was taken of."""
+    """checkers(CPUS): what sandboxes with a checker in them start from. It outlives the one that it was taken of."""
     made = {}
 
-    def make(cpus=1, *arguments):
-        if (cpus, *arguments) not in made:
+    def make(cpus=1):
+        if cpus not in made:
             with cubetest.created("--cpus", cpus, "--timeout", "1h") as sandbox_id:
-                start_checker(sandbox_id, *arguments)
+                start_checker(sandbox_id)
                 found = put_all(sandbox_id, "first")
                 assert found["cpus"] == cpus
-                made[cpus, *arguments] = LinuxGuest(cubetest.snapshot(sandbox_id), life(found))
-        return made[cpus, *arguments]
+                made[cpus] = LinuxGuest(cubetest.snapshot(sandbox_id), life(found))
+        return made[cpus]
 
     yield make
     for guest in made.values():

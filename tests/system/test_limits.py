@@ -13,23 +13,6 @@ def scope_number(sandbox_id, name):
     return int(run("systemctl", "show", "-P", name, f"cube-{sandbox_id}.scope", check=True).stdout)
 
 
-def memory_events(sandbox_id):
-    with open(f"/sys/fs/cgroup/cube.slice/cube-{sandbox_id}.scope/memory.events", encoding="ascii") as f:
-        return {name: int(number) for name, number in map(str.split, f)}
-
-
-@pytest.mark.parametrize("memory, ram", [("256M", 256 << 20), ("2G", 2 << 30)])
-def test_a_guest_that_takes_too_much_meets_its_own_oom_killer_first(memory, ram):
-    """It touches all of its memory, and what the VMM needs besides still fits below the scope's MemoryMax."""
-    with created("--memory", memory) as sandbox_id:
-        result = ctl("exec", sandbox_id, "--", "python3", "-c", "taken = []\nwhile True: taken.append(b'x' * (1 << 20))")
-        assert result.returncode == 128 + 9, result.stderr
-        assert ctl_ok("exec", sandbox_id, "--", "echo", "alive") == "alive\n"
-        kinds = memory_events(sandbox_id)
-        assert (kinds["max"], kinds["oom_kill"]) == (0, 0)
-        assert scope_number(sandbox_id, "MemoryCurrent") > ram * 0.9, "all of it was touched"
-
-
 def test_memory_max_is_the_wall_behind_it():
     """The scope's limit, lowered under a running guest, ends that sandbox and nothing else."""
     with created("--memory", "256M") as neighbour, created("--memory", "256M") as sandbox_id:
@@ -87,15 +70,15 @@ def guest_mib(sandbox_id):
 def test_memory_grows_and_shrinks_while_the_guest_runs(template):
     with created("--template", template, "--memory", "256M") as sandbox_id:
         small, wall = guest_mib(sandbox_id), scope_number(sandbox_id, "MemoryMax")
-        assert set_memory(sandbox_id, 640).returncode == 0
+        assert set_memory(sandbox_id, 448).returncode == 0
         # plugged it is; the kernel of the guest brings it online a moment later
-        wait_for("the new memory to be online", lambda: guest_mib(sandbox_id) - small == 384)
-        assert 384 << 20 <= scope_number(sandbox_id, "MemoryMax") - wall < 400 << 20
+        wait_for("the new memory to be online", lambda: guest_mib(sandbox_id) - small == 192)
+        assert 192 << 20 <= scope_number(sandbox_id, "MemoryMax") - wall < 208 << 20
 
         # More than it was created with, all of it touched, and given back by itself once it is free.
         ctl_ok("exec", sandbox_id, "--", "python3", "-c",
-               "b = bytearray(450 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1", timeout=300)
-        wait_for("free pages to be given back", lambda: scope_number(sandbox_id, "MemoryCurrent") < 260 << 20)
+               "b = bytearray(270 << 20)\nb[::4096] = b'x' * len(b[::4096])", timeout=300)
+        wait_for("free pages to be given back", lambda: scope_number(sandbox_id, "MemoryCurrent") < 200 << 20)
 
         assert set_memory(sandbox_id, 224).returncode == 0
         assert small - guest_mib(sandbox_id) == 32

@@ -17,8 +17,8 @@ AT_ONCE = 10
 
 @pytest.fixture
 def checked(checkers):
-    """checked(CPUS): a sandbox with a checker that has time for others."""
-    return lambda cpus=1: created_from(checkers(cpus, "idle").base)
+    """checked(CPUS): a sandbox with a checker in it."""
+    return lambda cpus=1: created_from(checkers(cpus).base)
 
 
 @pytest.mark.parametrize("cpus", [1, 2])

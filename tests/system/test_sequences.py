@@ -13,14 +13,24 @@ SEQUENCES = 200 if os.environ.get("CUBE_LONG") == "1" else 10
 STEPS = 5
 
 
+@pytest.fixture(scope="module")
+def done():
+    return set()
+
+
 @pytest.mark.parametrize("seed", range(SEQUENCES))
-def test_sequence(checkers, seed):
+def test_sequence(checkers, done, seed):
     guest = checkers(1 + seed // 2 % 2)
     before = leftovers()
     world = World(seed, guest, sandboxes_max=3)
     try:
-        world.create(**({"checkpoint": "exec"} if seed % 2 else {}))
+        world.create(checkpoint="exec")
         world.run(STEPS)
     finally:
         world.end()
+    done |= world.done
     nothing_left_since(before)
+
+
+def test_each_step_was_done(done):
+    assert done == set(World.STEPS)
