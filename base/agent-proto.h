@@ -88,6 +88,7 @@ typedef enum AgentFrameType {
                                          is refused before a claim is refused, and files on their way
                                          into the guest end with ECANCELED */
         AGENT_THAW,                   /* also when nothing is frozen */
+        AGENT_SYMLINK,                /* PATH, LINK: a symbolic link, also in place of a file or another link */
 
         /* First frame of a stream */
         AGENT_STREAM_PROCESS = 64,    /* PID, STREAM -> raw; for a pty both ways */
@@ -143,6 +144,7 @@ typedef enum AgentTag {
         AGENT_TAG_NETWORK,            /* AgentNetwork; at most one of each family */
         AGENT_TAG_MTU,                /* u32 */
         AGENT_TAG_NAMESERVER,         /* str, an IPv4 or IPv6 address; at most AGENT_NAMESERVERS_MAX */
+        AGENT_TAG_LINK,               /* str, what a symbolic link says */
 } AgentTag;
 
 typedef enum AgentStream {

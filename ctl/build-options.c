@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/parse.h"
 #include "ctl/build-options.h"
+#include "ctl/spec.h"
 #include "ctl/text.h"
 
 static int parse_positive_size(const char *option, const char *s, uint64_t *ret) {
@@ -28,6 +29,42 @@ static int add_setup(BuildOptions *o, const char *s) {
 
         if (r >= 0)
                 r = text_strv_add(&o->setup, command);
+        return r < 0 ? r : 1;
+}
+
+/* SRC may have colons too, and DEST begins with a slash. */
+static const char *find_destination(const char *s) {
+        const char *found = NULL;
+
+        for (const char *p = strstr(s, ":/"); p; p = strstr(p + 1, ":/"))
+                found = p;
+        return found;
+}
+
+/* Into the directory DEST/, under its own name, or to DEST itself. */
+static int set_destination(BuildCopy *c, const char *path) {
+        if (path[strlen(path) - 1] != '/') {
+                c->path = strdup(path);
+                return c->path ? 0 : -ENOMEM;
+        }
+        _cleanup_free_ char *name = path_last(c->source);
+        if (!name)
+                return ctl_usage("'%s' has no name to give the copy; name it in the destination.", c->source);
+        return path_join(path, name, &c->path);
+}
+
+static int add_copy(BuildOptions *o, const char *s) {
+        const char *colon = find_destination(s);
+
+        if (!colon || colon == s)
+                return ctl_usage("--copy=%s is not SRC:DEST with an absolute path DEST.", s);
+        if (o->n_copies == BUILD_COPIES_MAX)
+                return ctl_usage("--copy can be given %u times at most; put it into one directory.", BUILD_COPIES_MAX);
+        BuildCopy *c = &o->copies[o->n_copies++];
+        *c = (BuildCopy) { .source = strndup(s, (size_t) (colon - s)), .fd = -EBADF };
+        if (!c->source)
+                return -ENOMEM;
+        int r = set_destination(c, colon + 1);
         return r < 0 ? r : 1;
 }
 
@@ -67,6 +104,8 @@ static int warm_option(BuildOptions *o, int c) {
         case BUILD_NO_WARM:
                 o->no_warm = true;
                 return 1;
+        case BUILD_COPY:
+                return add_copy(o, optarg);
         case BUILD_SETUP:
                 return add_setup(o, optarg);
         case BUILD_START:
@@ -92,12 +131,19 @@ int build_option(BuildOptions *o, int c) {
 int build_options_check(const BuildOptions *o) {
         if (!o->rootfs)
                 return ctl_usage("'template build' needs --rootfs=TAR or --rootfs=DIR.");
-        if (o->no_warm && (o->setup || o->start || o->ready))
-                return ctl_usage("--no-warm runs nothing in a guest, so --setup, --start and --ready don't go with it.");
+        if (o->no_warm && (o->n_copies > 0 || o->setup || o->start || o->ready))
+                return ctl_usage("--no-warm runs nothing in a guest, so --copy, --setup, --start and --ready don't go with it.");
         return 0;
 }
 
 void build_options_done(BuildOptions *o) {
+        while (o->n_copies > 0) {
+                BuildCopy *c = &o->copies[--o->n_copies];
+
+                free(c->source);
+                free(c->path);
+                safe_close(c->fd);
+        }
         o->setup = text_strv_free(o->setup);
         exec_options_done(&o->exec);
 }
@@ -130,11 +176,30 @@ static int append_template(sd_bus_message *m, const BuildOptions *o, int kernel_
         return r < 0 ? r : append_u64(m, "timeout", o->timeout_usec);
 }
 
+static int append_copies(sd_bus_message *m, const BuildOptions *o) {
+        if (o->n_copies == 0)
+                return 0;
+        int r = sd_bus_message_open_container(m, 'e', "sv");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", "copy");
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'v', "a(hs)");
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "(hs)");
+        for (size_t i = 0; i < o->n_copies && r >= 0; i++)
+                r = sd_bus_message_append(m, "(hs)", o->copies[i].fd, o->copies[i].path);
+        for (unsigned i = 0; i < 3 && r >= 0; i++)
+                r = sd_bus_message_close_container(m);
+        return r;
+}
+
 static int append_warm(sd_bus_message *m, const BuildOptions *o) {
         int r = 0;
 
         if (o->no_warm)
                 r = sd_bus_message_append(m, "{sv}", "warm", "b", 0);
+        if (r >= 0)
+                r = append_copies(m, o);
         if (r >= 0)
                 r = ctl_append_strings(m, "setup", o->setup);
         if (r >= 0)

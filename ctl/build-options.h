@@ -9,11 +9,21 @@
 #include "ctl/ctl.h"
 #include "ctl/exec-options.h"
 
+/* As many as cubed takes in one call. */
+#define BUILD_COPIES_MAX 12U
+
+typedef struct BuildCopy {
+        char *source, *path;    /* here, and in the guest */
+        int fd;                 /* of the source, once it is open */
+} BuildCopy;
+
 typedef struct BuildOptions {
         const char *rootfs, *kernel, *modules, *cmdline;
         bool no_modules, no_warm;
         uint64_t mem_bytes, disk_bytes;
         uint32_t cpus;
+        BuildCopy copies[BUILD_COPIES_MAX];
+        size_t n_copies;
         char **setup;
         const char *start, *ready;
         uint64_t timeout_usec, ready_timeout_usec;
@@ -30,6 +40,7 @@ enum {
         BUILD_CPUS,
         BUILD_DISK,
         BUILD_NO_WARM,
+        BUILD_COPY,
         BUILD_SETUP,
         BUILD_START,
         BUILD_READY,
@@ -48,6 +59,7 @@ enum {
         { "cpus", required_argument, NULL, BUILD_CPUS },                \
         { "disk", required_argument, NULL, BUILD_DISK },                \
         { "no-warm", no_argument, NULL, BUILD_NO_WARM },                \
+        { "copy", required_argument, NULL, BUILD_COPY },                \
         { "setup", required_argument, NULL, BUILD_SETUP },              \
         { "start", required_argument, NULL, BUILD_START },              \
         { "ready", required_argument, NULL, BUILD_READY },              \
@@ -65,6 +77,7 @@ enum {
         "     --no-modules         All drivers are in the kernel\n"                     \
         "     --cmdline=TEXT       Behind our own\n"                                    \
         "     --memory=SIZE --cpus=N --disk=SIZE   Defaults of its sandboxes\n"         \
+        "     --copy=SRC:DEST      A file or directory, put into the guest before all commands\n" \
         "     --setup=COMMAND      Run in the guest before it is saved; may be repeated\n" \
         "     --start=COMMAND      Started then, and running in each sandbox\n"         \
         "     --ready=COMMAND      Tried until it succeeds, before the guest is saved\n" \

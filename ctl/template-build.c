@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <systemd/sd-event.h>
 
 #include "base/fd-util.h"
@@ -42,6 +43,22 @@ static int open_input(const char *path, const char *what) {
         return fd < 0 ? ctl_fail(-errno, NULL, "open %s %s", what, path) : fd;
 }
 
+/* Non-blocking: a FIFO is found out, not waited for. */
+static int open_copies(BuildOptions *o) {
+        struct stat st;
+
+        for (size_t i = 0; i < o->n_copies; i++) {
+                BuildCopy *c = &o->copies[i];
+
+                c->fd = open(c->source, O_RDONLY|O_CLOEXEC|O_NOCTTY|O_NONBLOCK);
+                if (c->fd < 0 || fstat(c->fd, &st) < 0)
+                        return ctl_fail(-errno, NULL, "open %s to copy it", c->source);
+                if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+                        return ctl_usage("--copy: %s is neither a file nor a directory.", c->source);
+        }
+        return 0;
+}
+
 static int start_job(Build *b) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *call = NULL, *reply = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
@@ -55,8 +72,11 @@ static int start_job(Build *b) {
                 return kernel;
         if (b->options.modules && (modules = open_input(b->options.modules, "modules")) < 0)
                 return modules;
+        int r = open_copies(&b->options);
+        if (r < 0)
+                return r;
 
-        int r = sd_bus_message_new_method_call(b->bus, &call, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
+        r = sd_bus_message_new_method_call(b->bus, &call, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
                                                "BuildTemplate");
         if (r >= 0)
                 r = sd_bus_message_sensitive(call);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/agent-file.h"
 #include "ctl/ctl.h"
 #include "ctl/spec.h"
 #include "ctl/transfer.h"
@@ -80,7 +81,7 @@ static int send_file(Transfer *t, const char *from, int fd, const struct stat *s
         if (r < 0)
                 return ctl_fail(r, &error, "copy %s to %s:%s", from, t->id, to);
 
-        r = client_send_file(stream, fd, size, &message);
+        r = agent_file_send(stream, fd, size, &message);
         if (r == -ENODATA)
                 return stream_failed(r, "it became shorter meanwhile", "copy", from, to);
         return r < 0 ? stream_failed(r, message, "copy", from, to) : 0;
@@ -213,7 +214,7 @@ static int receive_stream(Transfer *t, int stream, int dirfd, const char *name, 
         if (fd < 0)
                 return ctl_fail(fd, NULL, "create %s", to);
 
-        int r = client_receive_file(stream, fd, UINT64_MAX, &message);
+        int r = agent_file_receive(stream, fd, UINT64_MAX, &message);
         if (r >= 0 && temporary)
                 r = finish_target(dirfd, fd, temporary, name, f->mode);
         if (r < 0) {

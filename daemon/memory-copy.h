@@ -10,7 +10,7 @@
 #include "daemon/memory-file.h"
 
 typedef struct MemorySource {
-        pid_t pid;
+        int pid_fd;               /* not trusted either: what is no pidfd is refused */
         const VmmRun *runs;       /* not trusted */
         size_t n_runs;
 } MemorySource;

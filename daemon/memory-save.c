@@ -4,8 +4,13 @@
  * zeros that were a run of their own shall be none any more, since there are too many runs: they become part of the
  * data around them, and are read out of the hole. */
 
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <sys/uio.h>
 
+#include "base/fd-util.h"
+#include "base/parse.h"
 #include "daemon/copy-range.h"
 #include "daemon/memory-copy.h"
 
@@ -32,6 +37,7 @@ typedef struct Table {
 
 typedef struct Saving {
         const MemorySource *source;
+        pid_t pid;                /* of the source, for as long as that lives */
         size_t run;               /* where in the source the next page is */
         uint64_t at;              /* in that run */
         uint8_t *buffer;
@@ -100,7 +106,7 @@ static void table_add(Table *t, const Stretch *x) {
 static int check_source(const MemorySource *s, uint64_t mem_bytes, uint64_t *ret_bytes) {
         uint64_t end = 0, room = mem_bytes;
 
-        if (s->pid <= 0 || s->n_runs > SNAPSHOT_LAYER_RUNS_MAX)
+        if (s->n_runs > SNAPSHOT_LAYER_RUNS_MAX)
                 return -EBADMSG;
         for (size_t i = 0; i < s->n_runs; i++) {
                 const VmmRun *run = &s->runs[i];
@@ -110,6 +116,37 @@ static int check_source(const MemorySource *s, uint64_t mem_bytes, uint64_t *ret
                 end = run->gpa + run->bytes;
         }
         *ret_bytes = mem_bytes - room;
+        return 0;
+}
+
+/* A process that has ended keeps its pid until it is reaped, and is seen to have ended before. */
+static int check_alive(int pid_fd) {
+        struct pollfd p = { .fd = pid_fd, .events = POLLIN };
+
+        if (poll(&p, 1, 0) < 0)
+                return -errno;
+        return p.revents == 0 ? 0 : p.revents & POLLNVAL ? -EBADF : -ESRCH;
+}
+
+static int pid_of(int pid_fd, pid_t *ret) {
+        _cleanup_free_ char *text = NULL;
+        char path[64];
+        uint32_t pid;
+
+        (void) snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pid_fd);
+        int r = read_file(AT_FDCWD, path, KIB(4), &text, NULL);
+        if (r < 0)
+                return r;
+        char *line = strstr(text, "\nPid:\t");
+        if (!line)
+                return -EBADF;
+        line += strlen("\nPid:\t");
+        line[strcspn(line, "\n")] = 0;
+        /* Of one that has ended it is -1, of one in another namespace 0. */
+        r = parse_u32(line, &pid);
+        if (r < 0 || pid == 0 || pid > INT32_MAX)
+                return -ESRCH;
+        *ret = (pid_t) pid;
         return 0;
 }
 
@@ -149,7 +186,9 @@ static int read_ahead(const Saving *s, size_t *ret_bytes) {
                 at = 0;
         }
         *ret_bytes = bytes;
-        return read_process(s->source->pid, s->buffer, remote, n);
+        int r = read_process(s->pid, s->buffer, remote, n);
+        /* While it lives no other has its pid: what was read is its own. */
+        return r < 0 ? r : check_alive(s->source->pid_fd);
 }
 
 static bool is_zero(const uint8_t *page) {
@@ -231,6 +270,10 @@ int memory_save(const MemorySource *source, SnapshotLayerHeader *h, int fd, uint
         uint64_t total;
 
         int r = check_source(source, h->mem_bytes, &total);
+        if (r >= 0)
+                r = pid_of(source->pid_fd, &s.pid);
+        if (r >= 0)
+                r = check_alive(source->pid_fd);
         if (r >= 0)
                 r = check_regular(fd, true, NULL);
         if (r < 0)

@@ -450,7 +450,7 @@ static int save_memory(Capture *c, const PacketBody *body) {
         TlvReader reader = TLV_READER_INIT(body->data, body->size);
         _cleanup_free_ VmmRun *runs = NULL;
         Sandbox *s = c->sandbox;
-        StoreMemory m = { .pid = s->vmm_pid, .mem_bytes = s->boot_mem_bytes + s->plug_bytes };
+        StoreMemory m = { .pid_fd = s->priv->process.pid_fd, .mem_bytes = s->boot_mem_bytes + s->plug_bytes };
         int r = 0;
         Tlv t;
 

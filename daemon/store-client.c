@@ -161,16 +161,13 @@ int store_client_remove(StoreClient *c, const char *path, StoreDone done, void *
 int store_client_save_memory(StoreClient *c, const StoreMemory *m, int fd, StoreMemoryDone done, void *userdata) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(STORE_PACKET_MAX - sizeof(PacketHeader));
 
-        if (m->pid <= 0)
-                return -EINVAL;
         if (m->n_runs > SNAPSHOT_LAYER_RUNS_MAX)
                 return -E2BIG;
-        tlv_put_u32(&w, STORE_TAG_PID, (uint32_t) m->pid);
         tlv_put_u64(&w, STORE_TAG_MEM_BYTES, m->mem_bytes);
         tlv_put(&w, STORE_TAG_ID, m->id, sizeof(m->id));
         tlv_put(&w, STORE_TAG_PARENT, m->parent, sizeof(m->parent));
         tlv_put(&w, STORE_TAG_RUNS, m->runs, m->n_runs * sizeof(*m->runs));
-        return call(c, STORE_OP_SAVE_MEMORY, &w, (Files) { &fd, 1 },
+        return call(c, STORE_OP_SAVE_MEMORY, &w, (Files) { (int[]) { fd, m->pid_fd }, 2 },
                     &(Request) { .memory_done = done, .userdata = userdata });
 }
 

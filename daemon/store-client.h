@@ -28,11 +28,11 @@ int store_client_sync(StoreClient *c, int fd, StoreDone done, void *userdata);
 int store_client_rename(StoreClient *c, const char *from, const char *to, StoreDone done, void *userdata);
 int store_client_remove(StoreClient *c, const char *path, StoreDone done, void *userdata);
 
-/* Copies pages out of the process pid (process_vm_readv) into fd, an empty file of ours, as a memory file
+/* Copies pages out of the process behind pid_fd into fd, an empty file of ours, as a memory file
  * of base/snapshot-format.h: header, table and pages, zeros left out. runs: by address, from VMM_OP_SAVE.
  * error -ESRCH: the process is gone. */
 typedef struct StoreMemory {
-        pid_t pid;
+        int pid_fd;
         const VmmRun *runs;
         size_t n_runs;
         uint64_t mem_bytes;          /* of the guest, with what can be plugged */

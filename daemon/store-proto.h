@@ -8,7 +8,7 @@
  * request, STORE_OP_ROOT, hands over, and never lead out of it nor through a symbolic link. */
 
 #define STORE_PROTO_MAGIC 0x524f5453U /* "STOR" */
-#define STORE_PROTO_VERSION 2U
+#define STORE_PROTO_VERSION 3U
 /* Holds SNAPSHOT_LAYER_RUNS_MAX runs. */
 #define STORE_PACKET_MAX (128U * 1024U)
 /* Requests without an answer yet; more are answered -EBUSY. */
@@ -19,8 +19,8 @@ typedef enum StoreOp {
         STORE_OP_SYNC,         /* one fd: fsync */
         STORE_OP_RENAME,       /* PATH, TARGET: rename, then fsync of both directories */
         STORE_OP_REMOVE,       /* PATH: a file or a whole tree; a missing one is no error */
-        STORE_OP_SAVE_MEMORY,  /* PID, RUNS, MEM_BYTES, ID, PARENT, one fd: an empty file, becomes a memory file
-                                  of base/snapshot-format.h -> DATA_BYTES, ZERO_BYTES */
+        STORE_OP_SAVE_MEMORY,  /* RUNS, MEM_BYTES, ID, PARENT, fds: an empty file, becomes a memory file
+                                  of base/snapshot-format.h; a pidfd -> DATA_BYTES, ZERO_BYTES */
         STORE_OP_MERGE_MEMORY, /* BENEATH, fds: an empty file, then memory files, lowest first. Of these the first
                                   BENEATH only lend pages, where that saves runs */
         STORE_OP_MERGE_DISK,   /* fds: an empty file, then overlays, lowest first */
@@ -31,7 +31,6 @@ typedef enum StoreTag {
         STORE_TAG_MESSAGE = 1, /* str */
         STORE_TAG_PATH,        /* str */
         STORE_TAG_TARGET,      /* str */
-        STORE_TAG_PID,         /* u32 */
         STORE_TAG_RUNS,        /* VmmRun... (base/vmm-proto.h), by address, not overlapping */
         STORE_TAG_MEM_BYTES,   /* u64: of the guest, with what can be plugged */
         STORE_TAG_ID,          /* 16 bytes: of the snapshot */

@@ -47,7 +47,7 @@ typedef struct Stored {
 /* What the records of a request say. */
 typedef struct Request {
         char *path, *target;
-        uint32_t pid, n_beneath;
+        uint32_t n_beneath;
         VmmRun *runs;
         size_t n_runs;
         uint64_t mem_bytes;
@@ -81,8 +81,6 @@ static int get_record(const Tlv *t, Request *q) {
                 return get_path(t, &q->path);
         case STORE_TAG_TARGET:
                 return get_path(t, &q->target);
-        case STORE_TAG_PID:
-                return tlv_get_u32(t, &q->pid);
         case STORE_TAG_BENEATH:
                 return tlv_get_u32(t, &q->n_beneath);
         case STORE_TAG_RUNS:
@@ -111,14 +109,14 @@ static int parse(const Job *job, Request *q) {
         return r;
 }
 
-static int save_memory(const Request *q, int fd, TlvWriter *answer) {
+static int save_memory(const Request *q, int fd, int pid_fd, TlvWriter *answer) {
         uint64_t data_bytes, zero_bytes;
         SnapshotLayerHeader h;
 
-        if (q->pid == 0 || q->pid > INT32_MAX || !q->runs || snapshot_id_is_none(q->id))
+        if (!q->runs || snapshot_id_is_none(q->id))
                 return -EBADMSG;
         memory_file_header(&h, q->mem_bytes, q->id, q->parent);
-        MemorySource source = { (pid_t) q->pid, q->runs, q->n_runs };
+        MemorySource source = { pid_fd, q->runs, q->n_runs };
         int r = memory_save(&source, &h, fd, &data_bytes, &zero_bytes);
         if (r < 0)
                 return r;
@@ -143,7 +141,7 @@ static int work(const Stored *s, Job *job, TlvWriter *answer) {
         case STORE_OP_REMOVE:
                 return q.path ? tree_remove(s->root_fd, q.path) : -EBADMSG;
         case STORE_OP_SAVE_MEMORY:
-                return job->n_fds == 1 ? save_memory(&q, job->fds[0], answer) : -EBADF;
+                return job->n_fds == 2 ? save_memory(&q, job->fds[0], job->fds[1], answer) : -EBADF;
         case STORE_OP_MERGE_MEMORY:
                 return job->n_fds < 2 ? -EBADF :
                         memory_merge(job->fds + 1, job->n_fds - 1, q.n_beneath, job->fds[0]);

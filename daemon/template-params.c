@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <time.h>
 
+#include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/id.h"
 #include "daemon/template-params.h"
+
+static bool copy_path_valid(const char *path) {
+        size_t n = strlen(path);
+
+        return n > 1 && n < PATH_MAX && path[0] == '/' && path[n - 1] != '/';
+}
 
 static const char *warm_spec_fault(const TemplateWarmSpec *s) {
         size_t n = 0;
@@ -15,6 +24,11 @@ static const char *warm_spec_fault(const TemplateWarmSpec *s) {
                         return "a setup command is empty";
         if (n > TEMPLATE_SETUP_MAX)
                 return "there are too many setup commands, 64 at most";
+        if (s->n_copies > TEMPLATE_COPIES_MAX)
+                return "there is too much to copy, 12 files or directories at most";
+        for (size_t i = 0; i < s->n_copies; i++)
+                if (!copy_path_valid(s->copies[i].path))
+                        return "where something is copied to has to be an absolute path, without a slash at its end";
         if ((s->start && !*s->start) || (s->ready && !*s->ready))
                 return "the command to start or the one that tells when it is ready is empty";
         if (s->cwd && *s->cwd != '/')
@@ -127,13 +141,33 @@ static int copy_strings(char **l, char ***ret) {
         return r;
 }
 
+static int copy_copies(const TemplateWarmSpec *s, TemplateWarmSpec *c) {
+        c->copies = new0(TemplateCopy, s->n_copies + 1);
+        if (!c->copies)
+                return -ENOMEM;
+        for (; c->n_copies < s->n_copies; c->n_copies++) {
+                const TemplateCopy *from = &s->copies[c->n_copies];
+                _cleanup_free_ char *path = strdup(from->path);
+                if (!path)
+                        return -ENOMEM;
+
+                int fd = fcntl(from->fd, F_DUPFD_CLOEXEC, 3);
+                if (fd < 0)
+                        return -errno;
+                c->copies[c->n_copies] = (TemplateCopy) { fd, TAKE_PTR(path) };
+        }
+        return 0;
+}
+
 int template_warm_spec_copy(const TemplateWarmSpec *s, TemplateWarmSpec **ret) {
         _cleanup_(template_warm_spec_freep) TemplateWarmSpec *c = new0(TemplateWarmSpec, 1);
         if (!c)
                 return -ENOMEM;
 
         c->ready_timeout_usec = s->ready_timeout_usec > 0 ? s->ready_timeout_usec : TEMPLATE_READY_TIMEOUT_USEC;
-        int r = copy_strings(s->setup, &c->setup);
+        int r = copy_copies(s, c);
+        if (r >= 0)
+                r = copy_strings(s->setup, &c->setup);
         if (r >= 0)
                 r = copy_strings(s->env, &c->env);
         if (r >= 0)
@@ -165,6 +199,11 @@ static void free_secrets(char **l) {
 TemplateWarmSpec *template_warm_spec_free(TemplateWarmSpec *s) {
         if (!s)
                 return NULL;
+        for (size_t i = 0; i < s->n_copies; i++) {
+                safe_close(s->copies[i].fd);
+                free((char *) s->copies[i].path);
+        }
+        free(s->copies);
         free_secrets(s->setup);
         free_secrets(s->env);
         free_secret(s->start);

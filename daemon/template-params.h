@@ -16,10 +16,20 @@
 typedef struct LoadedPolicy LoadedPolicy;
 
 #define TEMPLATE_SETUP_MAX 64U
+/* As many descriptors as a message of the bus has room for, beside those of the template itself. */
+#define TEMPLATE_COPIES_MAX 12U
 #define TEMPLATE_READY_TIMEOUT_USEC (60 * USEC_PER_SEC)
+
+/* A file or a directory that is put into the guest. */
+typedef struct TemplateCopy {
+        int fd;
+        const char *path;         /* there: absolute, without a slash at its end */
+} TemplateCopy;
 
 /* What is done in the guest before it is saved. All commands are given to "sh -c". */
 typedef struct TemplateWarmSpec {
+        TemplateCopy *copies;     /* one after the other, before all commands */
+        size_t n_copies;
         char **setup;             /* one after the other, each to its end; may be NULL */
         char *start;              /* stays running, in the saved state; NULL: none */
         char *ready;              /* tried until its exit status is 0; NULL: no wait */
@@ -72,6 +82,6 @@ int template_from_params(const TemplateBuildParams *p, Template **ret);
 int template_default_kernel(const char *boot_dir, char **ret_path);
 
 int template_warm_spec_copy(const TemplateWarmSpec *s, TemplateWarmSpec **ret);
-/* Overwrites what may be secret. */
+/* Overwrites what may be secret, and closes the descriptors. Of copies alone. */
 TemplateWarmSpec *template_warm_spec_free(TemplateWarmSpec *s);
 DEFINE_CLEANUP(TemplateWarmSpec *, template_warm_spec_free);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "base/parse.h"
 #include "daemon/guest-command.h"
+#include "daemon/guest-copy.h"
 #include "daemon/guest-touch.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template-warm.h"
@@ -18,6 +20,7 @@
 
 typedef enum WarmStep {
         WARM_BOOT,
+        WARM_COPY,
         WARM_SETUP,
         WARM_START,
         WARM_READY,
@@ -41,6 +44,7 @@ struct TemplateWarm {
         GuestCommand *command;     /* that this step waits for */
         GuestCommand *service;     /* --start */
         GuestTouch *touch;
+        GuestCopy *copy;
         sd_event_source *ready_deadline, *ready_timer, *done;
 
         int result;
@@ -67,6 +71,7 @@ static void warm_end(TemplateWarm *w, int r, char *message) {
         w->command = guest_command_free(w->command);
         w->service = guest_command_free(w->service);
         w->touch = guest_touch_free(w->touch);
+        w->copy = guest_copy_free(w->copy);
         w->ready_deadline = sd_event_source_disable_unref(w->ready_deadline);
         w->ready_timer = sd_event_source_disable_unref(w->ready_timer);
         (void) sandbox_kill(w->builder, VMM_EXIT_KILLED, NULL, NULL, NULL);
@@ -146,6 +151,51 @@ static int run_shell(TemplateWarm *w, const char *command, const GuestCommandCal
         int r = guest_command_start(w->builder, &spec, callbacks, w, ret, &e);
         if (r < 0)
                 fail_error(w, what, &e);
+        return 0;
+}
+
+/* Copy. */
+
+static int run_copy(TemplateWarm *w);
+
+static void describe_copy(const TemplateWarm *w, char *buf, size_t size) {
+        (void) snprintf(buf, size, "copy %zu of %zu, to %s", w->n_run + 1, w->spec->n_copies, w->spec->copies[w->n_run].path);
+}
+
+static void on_copied(GuestCopy *c, int r, const char *message, void *userdata) {
+        TemplateWarm *w = userdata;
+        char what[PATH_MAX + 64];
+
+        describe_copy(w, what, sizeof(what));
+        if (r < 0) {
+                fail(w, r, "%s: %s", what, isempty(message) ? strerror(-r) : message);
+                return;
+        }
+        w->copy = guest_copy_free(w->copy);
+        w->n_run++;
+        if (run_copy(w) > 0)
+                warm_next(w);
+}
+
+static int run_copy(TemplateWarm *w) {
+        char what[PATH_MAX + 64], line[PATH_MAX + 80];
+
+        if (w->n_run == w->spec->n_copies)
+                return 1;
+        describe_copy(w, what, sizeof(what));
+        int n = snprintf(line, sizeof(line), "[%s]\n", what);
+        w->callbacks->log(line, (size_t) n, w->userdata);
+
+        const TemplateCopy *copy = &w->spec->copies[w->n_run];
+        const GuestCopySpec spec = {
+                .tools = &w->template->store->tools,
+                .fd = copy->fd,
+                .path = copy->path,
+                .uid = w->template->owner_uid,
+        };
+        int r = guest_copy_start(w->builder, &spec, on_copied, w, &w->copy);
+        if (r < 0)
+                fail(w, r, "%s: %s", what, strerror(-r));
         return 0;
 }
 
@@ -378,6 +428,7 @@ static int start_save(TemplateWarm *w) {
 
 static const WarmStepType step_types[_WARM_STEP_MAX] = {
         [WARM_BOOT] = { "booting a guest", 0, NULL },
+        [WARM_COPY] = { "copying files into the guest", 20, run_copy },
         [WARM_SETUP] = { "setting the guest up", 25, run_setup },
         [WARM_START] = { "starting the program that stays", 60, start_service },
         [WARM_READY] = { "waiting until it is ready", 65, start_ready },
@@ -441,6 +492,7 @@ TemplateWarm *template_warm_free(TemplateWarm *w) {
         w->command = guest_command_free(w->command);
         w->service = guest_command_free(w->service);
         w->touch = guest_touch_free(w->touch);
+        w->copy = guest_copy_free(w->copy);
         if (w->builder) {
                 sandbox_end(w->builder, VMM_EXIT_KILLED);
                 sandbox_free(w->builder);

@@ -5,6 +5,7 @@
  * snapshot that the template's sandboxes start from.
  *
  *      boot       a sandbox like any other, but a builder: see struct Sandbox
+ *      copy       files and directories of the caller
  *      setup      commands, one after the other
  *      start      a program that stays, in the saved state too
  *      ready      a command, again and again until it succeeds

@@ -38,7 +38,7 @@ typedef struct Held {
         int fd;                /* of a stream; ours */
         uint64_t timeout_usec;
         VmmReply reply;
-        void *userdata;
+        void *userdata;        /* the id, of what is for the agent */
         struct Held *next;
 } Held;
 
@@ -106,12 +106,6 @@ static void agent_unlink(AgentCall *a) {
                 }
 }
 
-static void agent_finish(AgentCall *a, int error, const char *message, const uint8_t *body, size_t size) {
-        agent_unlink(a);
-        a->reply(a->client, error, message, body, size, false, a->userdata);
-        free(a);
-}
-
 static void held_free(Held *h) {
         /* It may hold an environment. */
         if (h->data)
@@ -119,6 +113,33 @@ static void held_free(Held *h) {
         free(h->data);
         safe_close(h->fd);
         free(h);
+}
+
+/* What is held for the agent under this id, 0: all of that. A STOP is for whatever guest there is. */
+static void drop_held_for_agent(VmmClient *c, uint32_t id) {
+        Held *kept = NULL;
+
+        for (Held **i = &c->held; *i;) {
+                Held *h = *i;
+
+                if (h->op == VMM_OP_STOP || (id != 0 && (uint32_t) (uintptr_t) h->userdata != id)) {
+                        kept = h;
+                        i = &h->next;
+                        continue;
+                }
+                *i = h->next;
+                c->held_bytes -= h->size;
+                held_free(h);
+        }
+        c->held_tail = kept;
+}
+
+static void agent_finish(AgentCall *a, int error, const char *message, const uint8_t *body, size_t size) {
+        agent_unlink(a);
+        /* Its caller was told: it must not be done behind that. */
+        drop_held_for_agent(a->client, a->id);
+        a->reply(a->client, error, message, body, size, false, a->userdata);
+        free(a);
 }
 
 static Held *held_take(VmmClient *c) {
@@ -612,28 +633,6 @@ int vmm_client_resume(VmmClient *c, const TlvWriter *body, uint64_t timeout_usec
         return r < 0 ? r : agent_send(c, a, VMM_OP_RESUME, AGENT_CLAIM, body, -EBADF);
 }
 
-/* A STOP is for whatever guest there is. */
-static void drop_held_for_agent(VmmClient *c) {
-        Held *list = TAKE_PTR(c->held);
-
-        c->held_tail = NULL;
-        c->held_bytes = 0;
-        for (Held *h; (h = list);) {
-                list = h->next;
-                h->next = NULL;
-                if (h->op != VMM_OP_STOP) {
-                        held_free(h);
-                        continue;
-                }
-                if (c->held)
-                        c->held_tail->next = h;
-                else
-                        c->held = h;
-                c->held_tail = h;
-                c->held_bytes += h->size;
-        }
-}
-
 static AgentCall *find_forgotten(VmmClient *c) {
         for (AgentCall *a = c->agent_calls; a; a = a->next)
                 if (a->forgotten)
@@ -643,7 +642,7 @@ static AgentCall *find_forgotten(VmmClient *c) {
 
 void vmm_client_forget(VmmClient *c, const char *why) {
         client_enter(c);
-        drop_held_for_agent(c);
+        drop_held_for_agent(c, 0);
         /* What is asked for in the callbacks is for the new one. */
         for (AgentCall *a = c->agent_calls; a; a = a->next)
                 a->forgotten = true;

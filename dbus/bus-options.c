@@ -87,6 +87,24 @@ int bus_read_strings(sd_bus_message *m, char ***ret, sd_bus_error *error) {
         return sd_bus_message_exit_container(m);
 }
 
+static int read_files(sd_bus_message *m, const BusOption *o, sd_bus_error *error) {
+        BusFiles *files = o->value;
+        const char *name;
+        int fd;
+
+        int r = sd_bus_message_enter_container(m, 'a', "(hs)");
+        if (r < 0)
+                return r;
+        while ((r = sd_bus_message_read(m, "(hs)", &fd, &name)) > 0) {
+                if (files->n == BUS_FILES_MAX)
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option '%s' has more than %u entries",
+                                                 o->name, BUS_FILES_MAX);
+                files->files[files->n].fd = fd;
+                files->files[files->n++].name = name;
+        }
+        return r < 0 ? r : sd_bus_message_exit_container(m);
+}
+
 static int read_value(sd_bus_message *m, const BusOption *o, sd_bus_error *error) {
         int r, flag;
 
@@ -113,6 +131,8 @@ static int read_value(sd_bus_message *m, const BusOption *o, sd_bus_error *error
                 return read_dict(m, o, error);
         case BUS_OPTION_FD:
                 return sd_bus_message_read_basic(m, 'h', o->value);
+        case BUS_OPTION_FILES:
+                return read_files(m, o, error);
         }
 
         return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
@@ -123,7 +143,7 @@ static const char *type_signature(BusOptionType t) {
         static const char *const signatures[] = {
                 [BUS_OPTION_U32] = "u",    [BUS_OPTION_U64] = "t",      [BUS_OPTION_BOOL] = "b",
                 [BUS_OPTION_STRING] = "s", [BUS_OPTION_STRV] = "as",    [BUS_OPTION_DICT] = "a{ss}",
-                [BUS_OPTION_FD] = "h",
+                [BUS_OPTION_FD] = "h",      [BUS_OPTION_FILES] = "a(hs)",
         };
         return signatures[t];
 }

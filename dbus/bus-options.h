@@ -19,7 +19,18 @@ typedef enum BusOptionType {
         BUS_OPTION_STRV,   /* char ***, fresh */
         BUS_OPTION_DICT,   /* char ***, fresh, KEY=VALUE each */
         BUS_OPTION_FD,     /* borrowed from the message */
+        BUS_OPTION_FILES,  /* BusFiles *, borrowed from the message */
 } BusOptionType;
+
+/* Descriptors with a name each. */
+#define BUS_FILES_MAX 16U
+typedef struct BusFiles {
+        size_t n;
+        struct {
+                int fd;
+                const char *name;
+        } files[BUS_FILES_MAX];
+} BusFiles;
 
 #define BUS_OPTION_NONZERO 1U /* a number that is given must not be 0 */
 

@@ -14,9 +14,9 @@ static int parse_build_name(const char *name, char **ret_name, char **ret_tag, s
 
 /* What a build without a guest can't do is refused: it would not be what was asked for. */
 static int check_cold(const TemplateWarmSpec *warm, sd_bus_error *error) {
-        if (warm->setup || warm->start || warm->ready)
+        if (warm->n_copies > 0 || warm->setup || warm->start || warm->ready)
                 return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT,
-                                        "With warm=false nothing is run in a guest, so setup, start and ready don't go with it");
+                                        "With warm=false nothing is run in a guest, so copy, setup, start and ready don't go with it");
         return 0;
 }
 
@@ -25,7 +25,9 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         TemplateBuildParams params = TEMPLATE_BUILD_PARAMS_INIT;
         _cleanup_strv_ char **setup = NULL, **env = NULL;
         _cleanup_free_ char *base = NULL, *tag = NULL;
-        TemplateWarmSpec warm = {};
+        TemplateCopy copies[BUS_FILES_MAX];
+        TemplateWarmSpec warm = { .copies = copies };
+        BusFiles files = {};
         bool want_warm = true;
         char path[CUBE_BUS_PATH_MAX];
         const char *name;
@@ -40,6 +42,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "disk", BUS_OPTION_U64, &params.disk_bytes, BUS_OPTION_NONZERO },
                 { "timeout", BUS_OPTION_U64, &params.timeout_usec, BUS_OPTION_NONZERO },
                 { "warm", BUS_OPTION_BOOL, &want_warm, 0 },
+                { "copy", BUS_OPTION_FILES, &files, 0 },
                 { "setup", BUS_OPTION_STRV, &setup, 0 },
                 { "start", BUS_OPTION_STRING, &warm.start, 0 },
                 { "ready", BUS_OPTION_STRING, &warm.ready, 0 },
@@ -70,6 +73,8 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 return r;
         params.name = base;
         params.tag = tag;
+        for (; warm.n_copies < files.n; warm.n_copies++)
+                copies[warm.n_copies] = (TemplateCopy) { files.files[warm.n_copies].fd, files.files[warm.n_copies].name };
         warm.setup = setup;
         warm.env = env;
         params.warm = want_warm ? &warm : NULL;

@@ -2,11 +2,10 @@
 #pragma once
 
 /* The client's side of org.cubed.Cube1, for cubectl and cube-gateway: connecting, calls that may
- * take long, errors in words, and the framed streams of CopyTo, CopyFrom and WaitProcess.
+ * take long, errors in words.
  *
- * Needs nothing of the daemon. The stream functions are for blocking descriptors; what has a loop
- * of its own parses frames by itself. Silent: errors are returned, with text for people
- * where the other side gave one. */
+ * Needs nothing of the daemon. Silent: errors are returned, with text for people where the other side
+ * gave one. */
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -35,9 +34,3 @@ const char *client_path(char buf[static CUBE_BUS_PATH_MAX], const char *prefix, 
 
 /* As a shell has it: the status, 128 + signal, 124 after a time-out. */
 int client_exit_status(const AgentExit *e);
-
-/* Sends the rest of fd as a file's contents, then waits until it is in place. size: what CopyTo was
- * told, or UINT64_MAX. On an error of the guest *ret_message is its text, to be freed, or NULL. */
-int client_send_file(int stream, int fd, uint64_t size, char **ret_message);
-/* Receives a file's contents into fd, and no more than max bytes (-EFBIG). */
-int client_receive_file(int stream, int fd, uint64_t max, char **ret_message);

@@ -34,6 +34,7 @@ static const struct {
         { AGENT_PING, true, handle_ping },
         { AGENT_FREEZE, false, handle_freeze },
         { AGENT_THAW, true, handle_thaw },
+        { AGENT_SYMLINK, false, handle_symlink },
 };
 
 void dispatch_request(Agent *a, uint16_t type, Request *q, Reply reply) {

@@ -114,3 +114,12 @@ void handle_mkdir(Agent *a, Request *q, Reply reply) {
         }
         reply_result(&reply, r, q->path);
 }
+
+void handle_symlink(Agent *a, Request *q, Reply reply) {
+        struct stat st;
+
+        int r = symlink(q->link, q->path) < 0 ? -errno : 0;
+        if (r == -EEXIST && lstat(q->path, &st) >= 0 && !S_ISDIR(st.st_mode))
+                r = unlink(q->path) < 0 || symlink(q->link, q->path) < 0 ? -errno : 0;
+        reply_result(&reply, r, q->path);
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Requests about single files that are done at once: stat, rename, mkdir. */
+/* Requests about single files that are done at once: stat, rename, mkdir, symlink. */
 
 #include <sys/stat.h>
 
@@ -17,3 +17,4 @@ const char *file_base_name(const char *path);
 void handle_stat(Agent *a, Request *q, Reply reply);
 void handle_rename(Agent *a, Request *q, Reply reply);
 void handle_mkdir(Agent *a, Request *q, Reply reply);
+void handle_symlink(Agent *a, Request *q, Reply reply);

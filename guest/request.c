@@ -60,6 +60,7 @@ static const Field fields[] = {
         FIELD(MTU, FIELD_U32, network.mtu),
         FIELD(NAMESERVER, FIELD_NAMESERVER, nameservers),
         FIELD(FREEZE_DISK, FIELD_BOOL, freeze_disk),
+        FIELD(LINK, FIELD_STRING, link),
 };
 
 #define T(tag) (UINT64_C(1) << AGENT_TAG_##tag)
@@ -85,6 +86,7 @@ static const struct {
         { AGENT_PING, 0, 0 },
         { AGENT_FREEZE, 0, T(FREEZE_DISK) },
         { AGENT_THAW, 0, 0 },
+        { AGENT_SYMLINK, T(PATH)|T(LINK), 0 },
         { AGENT_STREAM_PROCESS, T(PID)|T(STREAM), 0 },
         { AGENT_STREAM_WAIT, T(PID), 0 },
         { AGENT_STREAM_READ, T(PATH), T(USER) },

@@ -18,7 +18,7 @@ typedef struct StringList {
 
 typedef struct Request {
         uint64_t present;       /* bit n: tag n was there */
-        char *hostname, *cwd, *user, *path, *target;
+        char *hostname, *cwd, *user, *path, *target, *link;
         StringList argv, env, nameservers;
         NetConfig network;
         uint64_t realtime_nsec, timeout_usec, size, disk_bytes;

@@ -35,6 +35,10 @@ static const int tree_calls[] = {
         SCMP_SYS(readlinkat), SCMP_SYS(stat), SCMP_SYS(statfs), SCMP_SYS(statx), SCMP_SYS(umask),
 };
 
+static const int ask_calls[] = {
+        SCMP_SYS(recvmsg), SCMP_SYS(sendmsg),
+};
+
 static const int store_calls[] = {
         SCMP_SYS(fchmod), SCMP_SYS(fdatasync), SCMP_SYS(fsync), SCMP_SYS(ftruncate), SCMP_SYS(linkat),
         SCMP_SYS(mkdirat), SCMP_SYS(renameat), SCMP_SYS(renameat2), SCMP_SYS(symlinkat), SCMP_SYS(unlinkat),
@@ -100,7 +104,9 @@ static int filter_calls(ConfineLevel level) {
                 r = allow(filter, stream_calls, ELEMENTSOF(stream_calls));
         if (r >= 0 && level >= CONFINE_TREE)
                 r = allow(filter, tree_calls, ELEMENTSOF(tree_calls));
-        if (r >= 0 && level >= CONFINE_STORE)
+        if (r >= 0 && level == CONFINE_ASK)
+                r = allow(filter, ask_calls, ELEMENTSOF(ask_calls));
+        if (r >= 0 && level == CONFINE_STORE)
                 r = allow(filter, store_calls, ELEMENTSOF(store_calls));
         return r < 0 ? r : seccomp_load(filter);
 }

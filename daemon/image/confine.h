@@ -9,7 +9,8 @@
 typedef enum ConfineLevel {
         CONFINE_STREAMS, /* the descriptors it has */
         CONFINE_TREE,    /* and reading below directories */
-        CONFINE_STORE,   /* and changing the store */
+        CONFINE_ASK,     /* the same, and packets on a socket */
+        CONFINE_STORE,   /* reading below directories, and changing the store */
 } ConfineLevel;
 
 /* keep_dac: root may go on reading what belongs to others (CAP_DAC_READ_SEARCH). */

@@ -8,6 +8,7 @@
  *      probe                         stdin a root file system, 3 what it is
  *      rootfs MAX                    stdin a tar or directory, stdout a clean tar
  *      copy MAX                      stdin an image, stdout the same
+ *      copy-in PATH                  stdin a file or directory, 3 a socket to cubed
  *      seal BUILD                    stdin the description, 3 the store
  *      commit BUILD ID UID NAME:TAG  3 the store
  *      remove ENTRY...               3 the store
@@ -15,12 +16,14 @@
  * Exit status 0, or 1 and one line on stderr. */
 
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/image/confine.h"
+#include "daemon/image/copy-in.h"
 #include "daemon/image/initramfs.h"
 #include "daemon/image/kernel-image.h"
 #include "daemon/image/rootfs.h"
@@ -31,6 +34,7 @@
 
 #define REPORT_FD 3
 #define STORE_FD 3
+#define COPY_FD 3
 #define MODULES_FD 4
 #define DESCRIPTION_MAX MIB(1)
 
@@ -38,6 +42,7 @@ typedef struct Verb {
         const char *name;
         int min_args, max_args;
         ConfineLevel level;
+        bool keep_dac;            /* what root gives may be others' files */
         int (*run)(char **args, int n_args, Fault *fault);
 } Verb;
 
@@ -129,6 +134,12 @@ static int verb_copy(char **args, int n_args, Fault *fault) {
         return r < 0 ? r : rootfs_copy_image(STDIN_FILENO, STDOUT_FILENO, max, fault);
 }
 
+static int verb_copy_in(char **args, int n_args, Fault *fault) {
+        /* A guest's stream that ends early is an error with words. */
+        (void) signal(SIGPIPE, SIG_IGN);
+        return copy_in(STDIN_FILENO, COPY_FD, args[0], fault);
+}
+
 static bool build_valid(const char *build) {
         return startswith(build, STORE_BUILD_PREFIX) && !strchr(build, '/');
 }
@@ -170,14 +181,15 @@ static int verb_remove(char **args, int n_args, Fault *fault) {
 }
 
 static const Verb verbs[] = {
-        { "kernel", 0, 0, CONFINE_STREAMS, verb_kernel },
-        { "initramfs", 0, 1, CONFINE_TREE, verb_initramfs },
-        { "probe", 0, 0, CONFINE_STREAMS, verb_probe },
-        { "rootfs", 1, 1, CONFINE_TREE, verb_rootfs },
-        { "copy", 1, 1, CONFINE_STREAMS, verb_copy },
-        { "seal", 1, 1, CONFINE_STORE, verb_seal },
-        { "commit", 4, 4, CONFINE_STORE, verb_commit },
-        { "remove", 1, 64, CONFINE_STORE, verb_remove },
+        { "kernel", 0, 0, CONFINE_STREAMS, false, verb_kernel },
+        { "initramfs", 0, 1, CONFINE_TREE, false, verb_initramfs },
+        { "probe", 0, 0, CONFINE_STREAMS, false, verb_probe },
+        { "rootfs", 1, 1, CONFINE_TREE, true, verb_rootfs },
+        { "copy", 1, 1, CONFINE_STREAMS, false, verb_copy },
+        { "copy-in", 1, 1, CONFINE_ASK, true, verb_copy_in },
+        { "seal", 1, 1, CONFINE_STORE, false, verb_seal },
+        { "commit", 4, 4, CONFINE_STORE, false, verb_commit },
+        { "remove", 1, 64, CONFINE_STORE, false, verb_remove },
 };
 
 static const Verb *find_verb(int argc, char **argv) {
@@ -200,7 +212,7 @@ int main(int argc, char **argv) {
         /* Names in archives are UTF-8 for libarchive only if they are so for the locale. */
         (void) setlocale(LC_CTYPE, "C.UTF-8");
 
-        r = confine(verb->level, streq(verb->name, "rootfs"), &fault);
+        r = confine(verb->level, verb->keep_dac, &fault);
         if (r >= 0)
                 r = verb->run(argv + 2, argc - 2, &fault);
         if (r < 0) {

@@ -98,6 +98,46 @@ def test_setup_commands_run_in_order_and_print_into_the_log(built):
     assert "running setup command 3 of 3" in log
 
 
+@pytest.fixture
+def tree(tmp_path):
+    """A directory to be copied."""
+    top = tmp_path / "app"
+    (top / "below").mkdir(parents=True)
+    (top / "main.py").write_bytes(os.urandom(300000))
+    (top / "below" / "empty").touch()
+    (top / "below" / "link").symlink_to("../main.py")
+    return top
+
+
+def test_files_are_copied_before_setup_runs(fails, tree):
+    message = fails("--copy", f"{tree}:/srv/app", "--copy", f"{tree}/main.py:/opt/", "--setup", "false")
+    assert message.index("[copy 2 of 2, to /opt/main.py]") < message.index("[setup command 1 of 1]")
+    console = message[message.index("The console's last lines"):]
+    for line in ("made directory /srv\n", "made directory /srv/app\n", "made directory /srv/app/below\n",
+                 "wrote file /srv/app/main.py\n", "wrote file /srv/app/below/empty\n", "made link /srv/app/below/link\n",
+                 "made directory /opt\n", "wrote file /opt/main.py\n"):
+        assert line in console
+
+
+def test_a_template_with_copies_is_saved(built, tree):
+    built("warm", "--copy", f"{tree}:/srv/app")
+    assert value("warm", "Start") == "restored"
+
+
+def test_a_copy_that_fails_is_named(fails, tree):
+    assert "copy 2 of 2, to /full: cube-image: /full: No space in the payload" in fails(
+        "--copy", f"{tree}:/srv/app", "--copy", f"{tree}/main.py:/full")
+    os.mkfifo(tree / "below" / "pipe")
+    assert "copy 1 of 1, to /srv/app: cube-image: below/pipe: neither a file" in fails("--copy", f"{tree}:/srv/app")
+
+
+def test_a_build_ends_amid_a_copy(fails, tree):
+    with open(tree / "large", "wb") as f:
+        f.truncate(64 << 30)
+    message = fails("--copy", f"{tree}:/srv/app", "--timeout", "5s")
+    assert "the build took longer than it may" in message
+
+
 def test_a_template_says_how_its_sandboxes_start(built):
     built("warm")
     built("cold", "--no-warm")

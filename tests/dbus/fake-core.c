@@ -602,6 +602,13 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         m->jobs[m->n_jobs++] = j;
         m->hooks->job_added(m, j);
         *ret = j;
+        for (size_t i = 0; params->warm && i < params->warm->n_copies; i++) {
+                const TemplateCopy *c = &params->warm->copies[i];
+                struct stat st;
+
+                if (fstat(c->fd, &st) >= 0)
+                        (void) dprintf(log_fds[1], "copy of %s to %s\n", S_ISDIR(st.st_mode) ? "a directory" : "a file", c->path);
+        }
         return sd_event_add_time_relative(m->event, &source, CLOCK_MONOTONIC, 50 * USEC_PER_MSEC, 0, on_build_step, j);
 }
 

@@ -406,6 +406,22 @@ def test_template_verbs(host, tmp_path):
     assert 'in use' in host.ctl('template', 'rm', 'python').stderr
 
 
+def test_template_build_copies(host, tmp_path):
+    (tmp_path / 'root.tar').write_bytes(b'')
+    (tmp_path / 'app').mkdir()
+    (tmp_path / 'a:b').write_text('x')
+    build = ['template', 'build', 'mine', '--rootfs', tmp_path / 'root.tar']
+    good = host.ctl(*build, '--copy', f'{tmp_path}/app:/srv/app', '--copy', f'{tmp_path}/a:b:/etc/')
+    assert good.returncode == 0
+    assert 'copy of a directory to /srv/app\n' in good.stderr and 'copy of a file to /etc/a:b\n' in good.stderr
+
+    os.mkfifo(tmp_path / 'pipe')
+    for copy, words in [('/nonexistent:/x', 'No such file'), (f'{tmp_path}/pipe:/x', 'neither a file nor a directory'),
+                        (f'{tmp_path}/app:srv', 'not SRC:DEST')]:
+        bad = host.ctl(*build, '--copy', copy)
+        assert bad.returncode != 0 and words in bad.stderr and bad.stdout == ''
+
+
 def test_template_build_cancel(host, tmp_path):
     (tmp_path / 'root.tar').write_bytes(b'')
     p = subprocess.Popen([CUBECTL, 'template', 'build', 'slow', '--rootfs', str(tmp_path / 'root.tar')], env=host.env,

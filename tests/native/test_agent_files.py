@@ -7,7 +7,7 @@ import stat
 import threading
 import time
 
-from agentlib import (DATA, END, LIST_DIRECTORY, MKDIR, MORE, OK, PING, REMOVE, RENAME, S_READ, S_WRITE, File, body,
+from agentlib import (DATA, END, LIST_DIRECTORY, MKDIR, MORE, OK, PING, REMOVE, RENAME, S_READ, S_WRITE, SYMLINK, File, body,
                       parse, pattern, refused, sanitized, until)
 
 
@@ -150,6 +150,24 @@ def test_rename(agent, tmp_path):
     assert (tmp_path / "b").read_text() == "1"
     with refused(errno.ENOENT, f"{tmp_path}/a to {tmp_path}/c"):
         agent.call(RENAME, PATH=str(tmp_path / "a"), TARGET=str(tmp_path / "c"))
+
+
+def test_symlink(agent, tmp_path):
+    link = tmp_path / "link"
+    agent.call(SYMLINK, PATH=str(link), LINK="../nowhere")
+    assert os.readlink(link) == "../nowhere"
+    agent.call(SYMLINK, PATH=str(link), LINK="elsewhere")
+    assert os.readlink(link) == "elsewhere"
+    (tmp_path / "file").write_text("1")
+    agent.call(SYMLINK, PATH=str(tmp_path / "file"), LINK="elsewhere")
+    assert os.readlink(tmp_path / "file") == "elsewhere"
+
+
+def test_a_symlink_takes_the_place_of_no_directory(agent, tmp_path):
+    (tmp_path / "full").mkdir()
+    with refused(errno.EEXIST, "full"):
+        agent.call(SYMLINK, PATH=str(tmp_path / "full"), LINK="elsewhere")
+    assert (tmp_path / "full").is_dir()
 
 
 def test_mkdir(agent, tmp_path):

@@ -6,8 +6,11 @@
 #define ERRNO_NOENT 2U
 #define ERRNO_SRCH 3U
 #define ERRNO_BUSY 16U
+#define ERRNO_NOSPC 28U
 #define ERRNO_NOSYS 38U
 #define FILE_PATH "/payload"
+/* Nothing can be written here. */
+#define FULL_PATH "/full"
 #define FILE_TEXT "This file is all there is.\n"
 
 typedef struct PACKED Header {
@@ -213,6 +216,18 @@ static void do_stat(Conn *c, uint32_t id, Body body) {
         send_frame(c, AGENT_OK, id);
 }
 
+/* Files that are made go nowhere, but are told on the console. */
+static void say_file(const char *what, const char *path) {
+        put_string(what);
+        put_string(path);
+        put_string("\n");
+}
+
+static void do_make(Conn *c, uint32_t id, const char *what, Body body) {
+        say_file(what, find_string(body, AGENT_TAG_PATH));
+        send_frame(c, AGENT_OK, id);
+}
+
 static void control_frame(Conn *c, const Header *h, Body body) {
         strings_used = 0;
         switch (h->type) {
@@ -246,6 +261,12 @@ static void control_frame(Conn *c, const Header *h, Body body) {
                 break;
         case AGENT_STAT:
                 do_stat(c, h->id, body);
+                break;
+        case AGENT_MKDIR:
+                do_make(c, h->id, "made directory ", body);
+                break;
+        case AGENT_SYMLINK:
+                do_make(c, h->id, "made link ", body);
                 break;
         case AGENT_POWEROFF:
                 send_frame(c, AGENT_OK, h->id);
@@ -323,6 +344,18 @@ static void open_read_stream(Conn *c, const Header *h, Body body) {
         end_file_stream(c);
 }
 
+static void open_write_stream(Conn *c, const Header *h, Body body) {
+        const char *path = find_string(body, AGENT_TAG_PATH);
+
+        if (streq(path, FULL_PATH)) {
+                send_error(c, h->id, ERRNO_NOSPC, "No space in the payload");
+                return;
+        }
+        say_file("wrote file ", path);
+        c->role = ROLE_SINK;
+        send_frame(c, AGENT_OK, h->id);
+}
+
 /* Frames of a file that is written to nowhere, up to AGENT_END. */
 static void sink_data(Conn *c, const uint8_t *data, uint32_t len) {
         while (len > 0 && !c->done) {
@@ -367,8 +400,7 @@ static void first_frame(Conn *c, const uint8_t *data, uint32_t len) {
                 open_read_stream(c, &h, body);
                 break;
         case AGENT_STREAM_WRITE:
-                c->role = ROLE_SINK;
-                send_frame(c, AGENT_OK, h.id);
+                open_write_stream(c, &h, body);
                 break;
         default:
                 send_error(c, h.id, ERRNO_NOSYS, "Not in the payload");

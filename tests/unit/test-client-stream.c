@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "base/agent-file.h"
 #include "base/agent-proto.h"
 #include "base/fd-util.h"
 #include "base/frame.h"
@@ -75,7 +76,7 @@ TEST(receive) {
         put_frame(fds[1], AGENT_DATA, "", 0);
         put_frame(fds[1], AGENT_DATA, "you", 3);
         put_end(fds[1], 0, NULL);
-        assert_eq(client_receive_file(fds[0], out, UINT64_MAX, &message), 0);
+        assert_eq(agent_file_receive(fds[0], out, UINT64_MAX, &message), 0);
         assert_true(!message);
         assert_eq(pread(out, buf, sizeof(buf), 0), 9);
         assert_streq(buf, "hello you");
@@ -90,7 +91,7 @@ static int receive_bad(void (*write_it)(int fd), uint64_t max, char **ret_messag
         assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
         write_it(fds[1]);
         close(fds[1]);
-        int r = client_receive_file(fds[0], out, max, ret_message);
+        int r = agent_file_receive(fds[0], out, max, ret_message);
         close(fds[0]);
         close(out);
         return r;
@@ -170,7 +171,7 @@ static int send_to(Guest *g, int file, uint64_t size, char **ret_message) {
         assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
         g->fd = fds[1];
         assert_eq(pthread_create(&thread, NULL, guest_run, g), 0);
-        int r = client_send_file(fds[0], file, size, ret_message);
+        int r = agent_file_send(fds[0], file, size, ret_message);
         close(fds[0]);
         pthread_join(thread, NULL);
         close(fds[1]);

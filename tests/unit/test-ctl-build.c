@@ -24,6 +24,39 @@ TEST(setup_commands_keep_their_order) {
         build_options_done(&o);
 }
 
+TEST(copies) {
+        BuildOptions o = {};
+
+        assert_eq(build(&o, BUILD_COPY, "app:/srv/app"), 1);
+        assert_eq(build(&o, BUILD_COPY, "/a:b/c.txt:/srv/"), 1);
+        assert_eq(build(&o, BUILD_COPY, "/a/dir/:/"), 1);
+        assert_eq(o.n_copies, 3);
+        assert_streq(o.copies[0].source, "app");
+        assert_streq(o.copies[0].path, "/srv/app");
+        assert_streq(o.copies[1].source, "/a:b/c.txt");
+        assert_streq(o.copies[1].path, "/srv/c.txt");
+        assert_streq(o.copies[2].path, "/dir");
+        build_options_done(&o);
+}
+
+TEST(copies_that_go_nowhere_are_refused) {
+        BuildOptions o = {};
+
+        assert_true(build(&o, BUILD_COPY, "app") < 0);
+        assert_true(build(&o, BUILD_COPY, "app:srv") < 0);
+        assert_true(build(&o, BUILD_COPY, ":/srv") < 0);
+        assert_true(build(&o, BUILD_COPY, "/:/srv/") < 0);
+        build_options_done(&o);
+        for (unsigned i = 0; i < BUILD_COPIES_MAX; i++)
+                assert_eq(build(&o, BUILD_COPY, "a:/a"), 1);
+        assert_true(build(&o, BUILD_COPY, "a:/a") < 0);
+        build_options_done(&o);
+        o = (BuildOptions) { .rootfs = "-", .no_warm = true };
+        assert_eq(build(&o, BUILD_COPY, "a:/a"), 1);
+        assert_true(build_options_check(&o) < 0);
+        build_options_done(&o);
+}
+
 TEST(times) {
         BuildOptions o = {};
 

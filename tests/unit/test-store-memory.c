@@ -4,10 +4,12 @@
  * memory in here is a Model: what each of its pages holds, or that no layer tells. */
 
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <zlib.h>
 
@@ -156,6 +158,7 @@ static uint64_t space_used(int fd) {
 
 typedef struct Guest {
         pid_t pid;
+        int pid_fd;
         uint8_t *memory;          /* at the same address in both processes */
         VmmRun runs[RUNS_MAX];
         size_t n_runs;
@@ -166,15 +169,17 @@ static void guest_stop(Guest *g) {
                 (void) kill(g->pid, SIGKILL);
                 (void) waitpid(g->pid, NULL, 0);
         }
-        if (g->memory)
+        if (g->memory) {
+                safe_close(g->pid_fd);
                 (void) munmap(g->memory, MEM_BYTES);
+        }
         g->pid = 0;
         g->memory = NULL;
 }
 
 /* A process whose memory holds m; what isn't told is in no run, and full of something else. */
 static void guest_start(Guest *g, const Model *m) {
-        *g = (Guest) {};
+        *g = (Guest) { .pid_fd = -EBADF };
         g->memory = mmap(NULL, MEM_BYTES, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS|MAP_NORESERVE, -1, 0);
         assert_true(g->memory != MAP_FAILED);
         for (uint32_t i = 0; i < PAGES; i++)
@@ -201,10 +206,12 @@ static void guest_start(Guest *g, const Model *m) {
                         pause();
         }
         assert_true(g->pid > 0);
+        g->pid_fd = (int) syscall(SYS_pidfd_open, g->pid, 0);
+        assert_ok(g->pid_fd);
 }
 
 static int save_runs(const Guest *g, const VmmRun *runs, size_t n_runs, unsigned parent, int fd) {
-        StoreMemory m = { .pid = g->pid, .runs = runs, .n_runs = n_runs, .mem_bytes = MEM_BYTES };
+        StoreMemory m = { .pid_fd = g->pid_fd, .runs = runs, .n_runs = n_runs, .mem_bytes = MEM_BYTES };
 
         make_id(m.id, 9);
         make_id(m.parent, parent);
@@ -350,7 +357,8 @@ TEST(runs_that_cannot_be_are_refused) {
                 { { 0, PAGE, 0 }, { PAGE, PAGE, UINT64_MAX - 5 } },
         };
         _cleanup_close_ int fd = real_stored_file();
-        Guest g = { .pid = getpid() };
+        _cleanup_close_ int self = (int) syscall(SYS_pidfd_open, getpid(), 0);
+        Guest g = { .pid_fd = self };
 
         start();
         for (size_t i = 0; i < ELEMENTSOF(bad); i++)
@@ -382,6 +390,44 @@ TEST(a_process_that_is_gone_is_told) {
         int r = save(&g, 1, fd);
         g.pid = 0;
         assert_eq(r, -ESRCH);
+}
+
+TEST(a_process_that_got_the_pid_of_one_that_is_gone_is_not_read) {
+        _cleanup_(guest_stop) Guest g = {};
+        _cleanup_free_ Model *m = model_new();
+        _cleanup_close_ int fd = real_stored_file();
+        SnapshotLayerHeader h;
+
+        start();
+        m->pages[0] = 1;
+        guest_start(&g, m);
+        assert_ok(kill(g.pid, SIGKILL));
+        assert_eq(waitpid(g.pid, NULL, 0), g.pid);
+        struct clone_args args = {
+                .exit_signal = SIGCHLD, .set_tid = (uintptr_t) &g.pid, .set_tid_size = 1,
+        };
+        pid_t again = (pid_t) syscall(SYS_clone3, &args, sizeof(args));
+        if (again == 0) {
+                (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
+                for (;;)
+                        pause();
+        }
+        if (again < 0) {
+                g.pid = 0;
+                test_skip("no privileges to choose a pid");
+        }
+        assert_eq(again, g.pid);
+        assert_eq(save(&g, 1, fd), -ESRCH);
+        assert_eq(pread(fd, &h, sizeof(h), 0), 0);
+}
+
+TEST(what_is_no_process_is_refused) {
+        _cleanup_close_ int fd = real_stored_file(), other = real_stored_file();
+        static const VmmRun run = { 0, PAGE, 0x1000 };
+        Guest g = { .pid_fd = other };
+
+        start();
+        assert_eq(save_runs(&g, &run, 1, 1, fd), -EBADF);
 }
 
 TEST(only_an_empty_file_is_written) {
@@ -695,7 +741,7 @@ TEST(a_save_does_not_wait_for_merges) {
         for (uint32_t i = 0; i < PAGES; i++)
                 m->pages[i] = 1;
         guest_start(&g, m);
-        memory.pid = g.pid;
+        memory.pid_fd = g.pid_fd;
         memory.runs = &(VmmRun) { 0, PAGE, (uintptr_t) g.memory };
         start_merges(m);
         result = 1;

@@ -461,22 +461,36 @@ TEST(what_waits_is_bounded_and_answered_when_the_client_goes) {
                 assert_true(a[i].n == 1 && a[i].error == -ECONNRESET);
 }
 
-TEST(what_waits_has_its_time_out) {
-        Answer a = {};
+TEST(what_waits_has_its_time_out_and_is_not_sent_behind_it) {
+        Answer late = {}, stream = {}, stop = {}, after = {};
+        _cleanup_close_ int ours = -EBADF;
+        char byte;
+        int ends[2];
         FrameHeader f;
 
         setup();
+        assert_ok(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, ends));
+        ours = ends[1];
         vmm_client_hold(client);
-        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, 1000, on_answer, &a));
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, 1000, on_answer, &late));
+        assert_ok(vmm_client_call(client, VMM_OP_STOP, NULL, NULL, 0, UINT64_MAX, on_reply, &stop));
+        assert_ok(vmm_client_stream(client, AGENT_STREAM_TCP, NULL, ends[0], 1000, on_answer, &stream));
+        ends[0] = safe_close(ends[0]);
         usleep(150000);
         turn();
-        assert_true(a.n == 1 && a.error == -ETIMEDOUT);
-        /* It goes out all the same; its answer is nobody's. */
+        assert_true(late.n == 1 && late.error == -ETIMEDOUT && stream.n == 1 && stream.error == -ETIMEDOUT);
+        /* Nobody keeps the other end of the stream. */
+        assert_eq(read(ours, &byte, 1), 0);
+
+        assert_ok(vmm_client_agent(client, AGENT_LIST_PROCESSES, NULL, UINT64_MAX, on_answer, &after));
         vmm_client_let_go(client);
+        VmmMessage h = receive(NULL, NULL);
+        assert_eq(h.op, VMM_OP_STOP);
         (void) receive(&f, NULL);
-        agent_says(AGENT_OK, 0, f.id, NULL);
-        turn();
-        assert_eq(a.n, 1);
+        assert_eq(f.type, AGENT_LIST_PROCESSES);
+        assert_true(nothing_came());
+        assert_eq(late.n + stream.n, 2);
+        client = vmm_client_free(client);
 }
 
 TEST(requests_are_answered_when_the_client_goes) {
