@@ -38,7 +38,6 @@ struct Network {
         char uplink[IF_NAMESIZE];
         uint64_t *free_at;     /* by slot: when it can be given out; BUSY */
         bool *kept;
-        unsigned next_slot;
         Loaded *policies;
         uint32_t next_policy;
         NetworkPolicyWatch watch;
@@ -130,9 +129,10 @@ static void add_present(Datapath *d, unsigned slot, void *userdata) {
         char name[16];
 
         if (slot >= NET_SLOTS_MAX || !slot_has_links(slot)) {
-                (void) datapath_remove_slot(d, slot);
                 if (slot < NET_SLOTS_MAX)
-                        n->free_at[slot] = now_usec() + QUARANTINE_USEC;
+                        network_slot_gone(n, slot);
+                else
+                        (void) datapath_remove_slot(d, slot);
                 return;
         }
         n->free_at[slot] = BUSY;
@@ -194,6 +194,7 @@ static int take_over_config(Network *n) {
         memcpy(n->config.guarded, before.guarded, sizeof(n->config.guarded));
         n->config.guarded[sizeof(n->config.guarded) - 1] = 0;
         n->config.forwards6 = before.forwards6;
+        n->config.next_slot = MAX(before.next_slot, SLOT_FIRST);
         return datapath_configure(n->datapath, &n->config);
 }
 
@@ -264,7 +265,6 @@ int network_new(const char *pin_dir, const NetworkConfig *config, Network **ret,
         n->kept = new0(bool, NET_SLOTS_MAX);
         if (!n->free_at || !n->kept)
                 return -ENOMEM;
-        n->next_slot = SLOT_FIRST;
         n->next_policy = NET_POLICY_INTERNET + 1;
         n->config = config->filter;
 
@@ -381,10 +381,12 @@ static int find_slot(Network *n, unsigned *ret) {
 
         /* Each is used again as late as can be. */
         for (unsigned i = SLOT_FIRST; i < limit; i++) {
-                unsigned slot = n->next_slot < limit ? n->next_slot : SLOT_FIRST;
-                n->next_slot = slot + 1;
+                unsigned slot = n->config.next_slot < limit ? n->config.next_slot : SLOT_FIRST;
+                n->config.next_slot = slot + 1;
                 if (slot_usable(n, slot, now)) {
                         *ret = slot;
+                        /* The next cube-netd goes on from here, for it knows nothing of slots that have just gone. */
+                        (void) datapath_configure(n->datapath, &n->config);
                         return 0;
                 }
         }
@@ -457,11 +459,15 @@ int network_slot_quiesce(Network *n, unsigned slot, unsigned *ret_ended) {
 }
 
 void network_slot_gone(Network *n, unsigned slot) {
+        NetEntry entry;
+
         /* News may be old: it has been given out again since. */
         if (slot >= NET_SLOTS_MAX || slot_has_links(slot))
                 return;
+        /* One that nobody had has nobody's packets on their way to it. */
+        bool claimed = datapath_get_entry(n->datapath, slot, &entry) >= 0 && entry.generation > 0;
         (void) datapath_remove_slot(n->datapath, slot);
-        n->free_at[slot] = now_usec() + QUARANTINE_USEC;
+        n->free_at[slot] = now_usec() + (claimed ? QUARANTINE_USEC : 0);
 }
 
 static void check_slot(Datapath *d, unsigned slot, void *userdata) {

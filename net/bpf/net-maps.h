@@ -63,7 +63,7 @@ typedef struct NetConfig {
         /* Of cube-netd, kept here for the next one: the link that forwards only because we told it to. */
         char guarded[16];
         __u32 forwards6;       /* the host forwards IPv6 only because we told it to */
-        __u32 reserved6;
+        __u32 next_slot;       /* the one that is given out next */
 } NetConfig;
 
 typedef struct NetSlot {

@@ -8,12 +8,12 @@ import random
 import select
 import signal
 import socket
+import subprocess
 
 import dbus
 import pytest
 
-from cubetest import (bus, created, ctl, ctl_ok, cubed_pid, journal, manager, options, prop, run, sandbox, sandbox_ids,
-                      wait_for)
+from cubetest import (created, ctl, ctl_ok, cubed_pid, journal, options, prop, run, sandbox, sandbox_ids, wait_for)
 from network import (WORLD, Talker, address, answers, ask, echoes, kill_netd, link, links, netd_stopped, network_config,
                      of_network, pool_is_full, serving, state, udp, world)
 from test_pause import pause, resume
@@ -156,10 +156,10 @@ def test_vmms_and_cubed_that_are_killed_leave_nothing(template):
     for _ in range(6):
         made = [ctl_ok("create", "--timeout", "1h").strip() for _ in range(3)]
         os.kill(int(prop(made[0], "VMMPID")), signal.SIGKILL)
-        connection = bus()
-        for _ in range(2):
-            manager(connection).CreateSandbox("template:payload", options({}), reply_handler=print, error_handler=print)
+        underway = [subprocess.Popen(["cubectl", "create"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
         chance.choice([crash, kill_netd, restart])()
+        for p in underway:
+            p.wait(60)
         for s in sandbox_ids():
             ctl("kill", s)
     wait_for("no sandbox", lambda: not sandbox_ids())
@@ -252,14 +252,6 @@ def test_a_paused_one_s_address_is_given_to_nobody(template, again):
             assert address(sandbox_id) == its
 
 
-def test_an_address_is_free_again_once_a_paused_one_is_removed(template):
-    with created("--timeout", "1h") as sandbox_id:
-        pause(sandbox_id)
-        before = of_network()
-    assert sandbox_id not in sandbox_ids()
-    assert of_network() == before
-
-
 def test_a_sandbox_without_its_old_network_gets_another_address(template):
     with created("--timeout", "1h") as sandbox_id:
         pause(sandbox_id)
@@ -276,7 +268,7 @@ def test_a_rollback_keeps_the_address_and_cuts_connections(template):
         its = address(sandbox_id)
         point = str(sandbox(sandbox_id).Snapshot(options({}), timeout=120)[0])
         with connecting(its) as s:
-            sandbox(sandbox_id).Rollback(point, timeout=120)
+            sandbox(sandbox_id).Rollback(point, options({}), timeout=120)
             assert cut(s)
         assert address(sandbox_id) == its
         with serving(sandbox_id):
@@ -285,7 +277,7 @@ def test_a_rollback_keeps_the_address_and_cuts_connections(template):
 
 def test_a_fork_has_an_address_of_its_own(template):
     with created("--timeout", "1h") as sandbox_id:
-        copy = str(sandbox(sandbox_id).Fork(options({}), timeout=120)[0][0])
+        copy = str(sandbox(sandbox_id).Fork(dbus.UInt32(1), options({}), timeout=120)[0][1])
         try:
             assert address(copy) != address(sandbox_id)
             assert state(copy)["policy"] == state(sandbox_id)["policy"]
@@ -299,11 +291,13 @@ def test_a_fork_has_an_address_of_its_own(template):
 
 @pytest.mark.parametrize("again", [restart, crash, kill_netd])
 def test_flows_go_on(template, again):
-    with created("--timeout", "1h") as sandbox_id, serving(sandbox_id), Talker(address(sandbox_id)) as t:
+    with created("--timeout", "1h") as sandbox_id, serving(sandbox_id):
         echoes(udp(address(sandbox_id)))
-        again()
-        asked = t.asked
-        wait_for("it to talk on", lambda: t.asked > asked + 50)
+        with Talker(address(sandbox_id)) as t:
+            wait_for("it to talk", lambda: t.asked > 10)
+            again()
+            asked = t.asked
+            wait_for("it to talk on", lambda: t.asked > asked + 50)
         assert t.lost == 0
         assert answers(udp(address(sandbox_id)))
         assert prop(sandbox_id, "State") == "running"

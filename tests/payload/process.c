@@ -275,6 +275,9 @@ static void run_net_misbehave(Process *p, const Args *a) {
         finish(p, 0);
 }
 
+/* How long it waits for an answer. */
+#define ASK_MSEC 2000U
+
 static uint32_t parse_address(const char *s) {
         uint32_t address = 0;
 
@@ -296,7 +299,9 @@ static bool move_ask(Process *p) {
         else if (n < 0) {
                 add_text(p, 0, "unreachable ", 12);
                 add_number(p, (uint64_t) (-1 - n), "\n");
-        } else
+        } else if (timer_ticks() >= p->wake_tick)
+                add_text(p, 0, "nothing", 7);
+        else
                 return false;
         finish(p, 0);
         return true;
@@ -392,6 +397,8 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_NET_SERVE;
         else if (streq(name, "net-ask") && a->argc == 3 && net_open()) {
                 p->program = PROGRAM_NET_ASK;
+                p->wake_tick = timer_ticks() + ASK_MSEC / TICK_MSEC;
+                timer_set(TICK_MSEC);
                 net_ask(parse_address(a->argv[1]), (uint16_t) parse_number(a->argv[2]));
         }
         else if (streq(name, "yes") || streq(name, "bulk")) {
@@ -702,7 +709,7 @@ bool processes_run(void) {
                 if (p->program == PROGRAM_NONE)
                         continue;
                 moved |= run(p);
-                asleep |= p->program == PROGRAM_SLEEP && !p->exited;
+                asleep |= (p->program == PROGRAM_SLEEP || p->program == PROGRAM_NET_ASK) && !p->exited;
         }
         if (was_asleep && !asleep)
                 timer_set(0);

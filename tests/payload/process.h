@@ -25,7 +25,7 @@
  *   gaps                       prints it, and the largest gap that "gap" saw since this was asked last
  *   net-echo                   sends back all frames for ever
  *   net-serve                  answers UDP datagrams with what they say for ever
- *   net-ask A.B.C.D PORT       asks there by UDP, prints what comes back, or why nothing does ("unreachable 13")
+ *   net-ask A.B.C.D PORT       asks there by UDP, prints what comes back ("unreachable 13", "nothing")
  *   net-config                 MAC address and status of the network card, in hexadecimal
  *   net-misbehave N SEED       sends N frames of nonsense, prints how often the card had to be reset
  *   panic | reset | triple | poweroff | spin    what they say, to the whole machine */
