@@ -121,8 +121,11 @@ uint32_t fake_netd_answer(FakeNetd *f, const FakeRequest *q) {
         int fds[2] = { -EBADF, -EBADF };
         uint32_t number = 0;
 
-        for (size_t i = 0; i < n_fds[q->op]; i++)
-                check((fds[i] = memfd_create("fake-netd", MFD_CLOEXEC)) >= 0, "memfd");
+        for (size_t i = 0; i < n_fds[q->op]; i++) {
+                bool map = q->op == NET_OP_SETUP && f->entries > 0;
+                fds[i] = map ? fcntl(f->entries, F_DUPFD_CLOEXEC, 3) : memfd_create("fake-netd", MFD_CLOEXEC);
+                check(fds[i] >= 0, "a descriptor");
+        }
         if (q->op == NET_OP_SETUP) {
                 tlv_put_str(&w, NET_TAG_NET4, "10.209.0.0/16");
                 tlv_put_str(&w, NET_TAG_UPLINK, "eth0");

@@ -18,6 +18,7 @@ typedef struct FakeNetd {
         Manager *manager;
         int fd;                    /* -EBADF while there is none */
         uint32_t next_slot, next_policy;
+        int entries;               /* what a setup brings in place of the map of claims; <= 0: nothing that works */
 } FakeNetd;
 
 /* A new one, connected; that of before is gone. */
