@@ -9,6 +9,7 @@ connects to the socket CONTROL is told as JSON what came since the last one who 
 """
 
 import collections
+import contextlib
 import json
 import os
 import selectors
@@ -75,7 +76,9 @@ def echo(s, local):
 
 def answer(s):
     _, peer = s.recvfrom(2048)
-    s.sendto(peer[0].encode(), peer)
+    # a sender that was forged may be out of reach
+    with contextlib.suppress(OSError):
+        s.sendto(peer[0].encode(), peer)
 
 
 def resolve(s):
