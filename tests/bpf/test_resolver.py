@@ -801,6 +801,7 @@ def test_it_runs_without_privileges(lab):
     one.ask('web.example')
     status = dict(line.split(':\t', 1) for line in
                   pathlib.Path(f'/proc/{one.resolver.process.pid}/status').read_text().splitlines() if ':\t' in line)
+    assert status['Uid'].split() == [str(netlab.RESOLVER_UID)] * 4
     assert {status[k] for k in ('CapInh', 'CapPrm', 'CapEff')} == {'0000000000000000'}
     assert (status['Seccomp'], status['NoNewPrivs']) == ('2', '1')
 
@@ -818,7 +819,6 @@ def test_only_root_and_its_own_user_may_connect(host):
         s.connect(str(host.runtime / 'resolver'))
         s.settimeout(5)
         assert s.recv(100000, socket.MSG_TRUNC)[:4] == b'RSLV'
-    os.chmod(host.runtime, 0o711)
     os.chmod(host.runtime / 'resolver', 0o666)
     pid = os.fork()
     if pid == 0:
