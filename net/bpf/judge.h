@@ -48,9 +48,7 @@ FUNCTION int rule_matches(const NetRule *rule, __u32 policy, __u8 tag, __u8 prot
 }
 
 static __always_inline int is_resolver(const Question *q, const NetConfig *c) {
-        const NetAddr *a = q->tag == NET_TAG4 ? &c->resolver4 : &c->resolver6;
-
-        return !q->inbound && a->w[0] != 0 && addr_equal(a, &q->remote) && q->port == bpf_htons(c->resolver_port) &&
+        return !q->inbound && is_resolver_addr(c, q->tag, &q->remote) && q->port == bpf_htons(c->resolver_port) &&
                (q->proto == IPPROTO_UDP || q->proto == IPPROTO_TCP);
 }
 

@@ -12,7 +12,7 @@ import dns
 import netlab
 import pytest
 from test_lifecycle import elements, wait
-from test_verdict import asks, exchange, reaches
+from test_verdict import REFUSED, asks, exchange, reaches
 
 WEB, WEB6, OTHER, OTHER6 = '203.0.113.10', '2001:db8:1::10', '203.0.113.20', '2001:db8:1::20'
 PRIVATE, PRIVATE6, METADATA = '10.66.0.5', 'fd00:66::5', '169.254.169.254'
@@ -57,14 +57,24 @@ def lab(host):
 
 # whether it resolves
 
-def test_nothing_resolves_when_everything_is_denied(lab):
-    one = lab()
-    one.server.put('web.example', WEB)
-    with pytest.raises(OSError):
-        one.ask('web.example', timeout=0.5)
-    with pytest.raises(OSError):
-        one.ask('web.example', tcp=True, timeout=0.5)
-    assert one.server.asked == []
+@pytest.mark.parametrize('offload', [True, False])
+@pytest.mark.parametrize('gateway', [netlab.GATEWAY4, netlab.GATEWAY6])
+def test_nothing_resolves_when_everything_is_denied(host, gateway, offload):
+    """And programs are told at once."""
+    server, resolver = dns.Server(host.world), dns.Resolver(host)
+    try:
+        server.put('web.example', WEB)
+        guest = host.sandbox().guest(offload)
+        stub = dns.Stub(guest, gateway)
+        for tcp in (False, True):
+            with pytest.raises(OSError) as e:
+                stub.ask('web.example', tcp=tcp)
+            assert e.value.errno in REFUSED
+        assert server.asked == []
+        assert guest.stat('IcmpInCsumErrors') + guest.stat('Icmp6InCsumErrors') + guest.stat('TcpInCsumErrors') == 0
+    finally:
+        resolver.stop()
+        server.close()
 
 
 def test_all_names_resolve_when_the_internet_is_open(lab):
