@@ -577,6 +577,18 @@ def test_what_is_no_query_is_not_answered_or_an_error(lab):
     assert one.ask('web.example').addresses == [WEB]
 
 
+def test_queries_are_no_flows(lab):
+    """A sandbox may have so many of them open, and each query has a port of its own."""
+    one = lab('allow web.example', options=('--rate=10000',))
+    one.server.put('web.example', WEB)
+    one.sandbox.limits(flows_open=5)
+    for i in range(20):
+        assert one.ask('web.example', tcp=i % 4 == 0).addresses == [WEB]
+    assert one.sandbox.statistics()['flows_open'] == 0
+    assert elements(one.host, 'flows') == 0
+    assert one.reaches(WEB)
+
+
 def test_queries_of_one_sandbox_are_limited(lab):
     one = lab('allow web.example', options=('--rate=20',))
     one.server.put('web.example', WEB)
