@@ -42,7 +42,7 @@ typedef enum NetTag {
         NET_TAG_NET6,          /* str: CIDR; none: no IPv6 */
         NET_TAG_MARK,          /* u32: one bit */
         NET_TAG_INGRESS_UID,   /* u32, up to 8: may connect to every sandbox */
-        NET_TAG_RESOLVER4,     /* str: address of a resolver that is not ours, on port 53; none: cube-resolver */
+        NET_TAG_RESOLVER4,     /* str: address of this host, where another resolver is on port 53; none: cube-resolver */
         NET_TAG_RESOLVER6,     /* str */
         NET_TAG_AUDIT_SEC,     /* u32: a destination is told once in so many seconds */
         NET_TAG_LIMITS,        /* NetLimits of net/bpf/net-maps.h */

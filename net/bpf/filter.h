@@ -182,6 +182,18 @@ static __always_inline int judge_new(struct __sk_buff *skb, Sandbox *s, const Pa
         return r == NET_ALLOWED && !inbound && !has_route(skb, p) ? NET_DENIED_HOST : r;
 }
 
+/* Queries come from a new port each time: to keep them as flows would take up all that a sandbox may have. Nothing is
+ * remembered of them; the resolver has limits of its own. */
+static __always_inline int is_query(const Sandbox *s, const Packet *p, int inbound) {
+        return is_resolver_addr(s->config, p->tag, inbound ? &p->src : &p->dst) &&
+               (inbound ? p->sport : p->dport) == bpf_htons(s->config->resolver_port) &&
+               (p->proto == IPPROTO_UDP || p->proto == IPPROTO_TCP) && p->fragment == FRAGMENT_NONE;
+}
+
+static __always_inline int judge_query(const Sandbox *s) {
+        return s->entry->flags & NET_ENTRY_DNS ? NET_ALLOWED : NET_DENIED_POLICY;
+}
+
 SEC("tc")
 int from_sandbox(struct __sk_buff *skb) {
         Sandbox s = {};
@@ -212,7 +224,9 @@ int from_sandbox(struct __sk_buff *skb) {
 
         flow_key(&key, s.number, &p, 0);
         NetFlow *f = bpf_map_lookup_elem(&flows, &key);
-        if (f)
+        if (is_query(&s, &p, 0))
+                r = judge_query(&s);
+        else if (f)
                 r = flow_check(&s, &p, f, 0);
         else {
                 r = judge_new(skb, &s, &p, 0);
@@ -267,7 +281,9 @@ int to_sandbox(struct __sk_buff *skb) {
 
         flow_key(&key, s.number, &p, 1);
         NetFlow *f = bpf_map_lookup_elem(&flows, &key);
-        if (f)
+        if (is_query(&s, &p, 1) && skb->ingress_ifindex == 0)
+                r = judge_query(&s);
+        else if (f)
                 r = flow_check(&s, &p, f, 1);
         else {
                 __u32 flags = NET_FLOW_INBOUND | (skb->ingress_ifindex == 0 ? NET_FLOW_HOST : 0);

@@ -47,13 +47,6 @@ FUNCTION int rule_matches(const NetRule *rule, __u32 policy, __u8 tag, __u8 prot
         return proto == IPPROTO_TCP ? in_ranges(set->tcp, set->n_tcp, port) : in_ranges(set->udp, set->n_udp, port);
 }
 
-static __always_inline int is_resolver(const Question *q, const NetConfig *c) {
-        const NetAddr *a = q->tag == NET_TAG4 ? &c->resolver4 : &c->resolver6;
-
-        return !q->inbound && a->w[0] != 0 && addr_equal(a, &q->remote) && q->port == bpf_htons(c->resolver_port) &&
-               (q->proto == IPPROTO_UDP || q->proto == IPPROTO_TCP);
-}
-
 static __always_inline int name_allows(const Question *q, __u32 policy, int special) {
         NetNameKey key = { .slot = q->slot, .policy = policy, .tag = q->tag, .addr = q->remote };
 
@@ -75,16 +68,13 @@ static __always_inline int name_allows(const Question *q, __u32 policy, int spec
 
 /* 0, JUDGED_HOST, or the reason why not. */
 FUNCTION int judge(const NetEntry *entry, const Question *q) {
-        const NetConfig *c = config_get();
         NetPolicyKey key = { .prefix = 8 * (1 + 16) };
         __u32 policy;
         void *table;
 
-        if (!entry || !q || !c)
+        if (!entry || !q)
                 return NET_DENIED_POLICY;
         policy = entry->policy;
-        if (is_resolver(q, c))
-                return entry->flags & NET_ENTRY_DNS ? JUDGED_HOST : NET_DENIED_POLICY;
         table = bpf_map_lookup_elem(&policies, &policy);
         if (!table)
                 return NET_DENIED_POLICY;

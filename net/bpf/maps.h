@@ -103,6 +103,10 @@ static __always_inline int addr_equal(const NetAddr *a, const NetAddr *b) {
         return a->w[0] == b->w[0] && a->w[1] == b->w[1] && a->w[2] == b->w[2] && a->w[3] == b->w[3];
 }
 
+static __always_inline int is_resolver_addr(const NetConfig *c, __u8 tag, const NetAddr *a) {
+        return a->w[0] != 0 && addr_equal(a, tag == NET_TAG4 ? &c->resolver4 : &c->resolver6);
+}
+
 static __always_inline int mac_equal(const __u8 *a, const __u8 *b) {
         const __u16 *x = (const __u16 *) a, *y = (const __u16 *) b;
 

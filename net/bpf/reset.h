@@ -151,7 +151,8 @@ FUNCTION int reset_tcp(struct __sk_buff *skb, const Packet *p, int inbound) {
 
 /* Tells the sandbox that its packet may not pass: "administratively prohibited", from whom it was sent to. */
 FUNCTION int refuse_other(struct __sk_buff *skb, const Packet *p) {
-        NetAddr src, dst, guest;
+        const NetConfig *c = config_get();
+        NetAddr src, dst, guest, from;
         struct ethhdr eth, back;
         __u8 quote[QUOTE_MAX] = {};
         struct {
@@ -160,7 +161,7 @@ FUNCTION int refuse_other(struct __sk_buff *skb, const Packet *p) {
         } h = {};
         __u32 sum;
 
-        if (!p || !p->plain || p->fragment != FRAGMENT_NONE || p->proto != IPPROTO_UDP)
+        if (!p || !c || !p->plain || p->fragment != FRAGMENT_NONE || p->proto != IPPROTO_UDP)
                 return -1;
         src = p->dst;
         dst = p->src;
@@ -188,7 +189,10 @@ FUNCTION int refuse_other(struct __sk_buff *skb, const Packet *p) {
                 h.code = ICMPV6_ADM_PROHIBITED;
                 /* Stays right when the address has been translated, since a device would put there what it finds. */
                 inner_addr(NET_TAG6, 0, &guest);
-                h.filler = fold(sum_addresses(NET_TAG6, &src, &guest) + bpf_htons(IPPROTO_ICMPV6) + bpf_htons(56));
+                from = src;
+                if (is_resolver_addr(c, NET_TAG6, &src) && p->dport == bpf_htons(c->resolver_port))
+                        inner_addr(NET_TAG6, 1, &from);
+                h.filler = fold(sum_addresses(NET_TAG6, &from, &guest) + bpf_htons(IPPROTO_ICMPV6) + bpf_htons(56));
                 sum = fold(sum_addresses(NET_TAG6, &src, &dst) + bpf_htons(IPPROTO_ICMPV6) + bpf_htons(56));
                 sum = bpf_csum_diff(NULL, 0, (__be32 *) &h, sizeof(h), sum);
                 sum = bpf_csum_diff(NULL, 0, (__be32 *) quote, 48, sum);

@@ -29,15 +29,17 @@ static __always_inline int checksum_offset(const Packet *p, __u64 *ret_flags) {
 
 /* By hand, since the helpers go by what is left to a device, which in an ICMP error that we made out of another packet
  * is not its checksum. */
-static __always_inline int add_icmp6_checksum(struct __sk_buff *skb, const Packet *p, __s64 diff) {
+static __always_inline int add_icmp_checksum(struct __sk_buff *skb, const Packet *p, __s64 diff) {
         __u16 check;
 
-        if (p->fragment == FRAGMENT_LATER || p->proto != IPPROTO_ICMPV6)
-                return 0;
         if (bpf_skb_load_bytes(skb, p->l4 + 2, &check, sizeof(check)))
                 return -1;
         check = ~fold((__u16) ~check + fold(diff));
         return bpf_skb_store_bytes(skb, p->l4 + 2, &check, sizeof(check), 0);
+}
+
+static __always_inline int add_icmp6_checksum(struct __sk_buff *skb, const Packet *p, __s64 diff) {
+        return p->fragment == FRAGMENT_LATER || p->proto != IPPROTO_ICMPV6 ? 0 : add_icmp_checksum(skb, p, diff);
 }
 
 /* which: OFFSET_SRC or OFFSET_DST */
@@ -155,6 +157,20 @@ static __always_inline int to_resolver(struct __sk_buff *skb, const Packet *p) {
         return rewrite_port(skb, p, OFFSET_DST, c->resolver_port);
 }
 
+/* What the sandbox sent to the resolver and is told of, it sent to the gateway. */
+FUNCTION int quoted_from_resolver(struct __sk_buff *skb, const Packet *p, const Packet *quoted, __u32 port) {
+        __be16 from = bpf_htons(port), to = bpf_htons(DNS_PORT);
+        NetAddr resolver, gateway;
+
+        if (!p || !quoted)
+                return -1;
+        resolver = quoted->dst;
+        inner_addr(p->tag, 1, &gateway);
+        if (rewrite_quoted(skb, p, OFFSET_DST, &resolver, &gateway) || bpf_skb_store_bytes(skb, quoted->l4 + 2, &to, 2, 0))
+                return -1;
+        return add_icmp_checksum(skb, p, fold((__u16) ~from + (__u32) to));
+}
+
 /* An answer of the resolver's comes from the gateway. */
 static __always_inline int from_resolver(struct __sk_buff *skb, const Packet *p, const NetConfig *c, NetAddr *gateway) {
         NetAddr resolver = p->tag == NET_TAG4 ? c->resolver4 : c->resolver6;
@@ -237,6 +253,12 @@ int to_guest(struct __sk_buff *skb) {
                 if (packet_parse_quoted(skb, &p, &quoted) < 0 || !addr_equal(&quoted.src, &own) ||
                     rewrite_quoted(skb, &p, OFFSET_SRC, &own, &guest) < 0)
                         return TC_ACT_SHOT;
+                if (is_resolver_addr(c, p.tag, &quoted.dst) && is_dns(&quoted, quoted.dport, c->resolver_port)) {
+                        NetAddr resolver = quoted.dst;
+                        if (quoted_from_resolver(skb, &p, &quoted, c->resolver_port) ||
+                            (addr_equal(&p.src, &resolver) && rewrite(skb, &p, OFFSET_SRC, &resolver, &gateway)))
+                                return TC_ACT_SHOT;
+                }
         }
         if (from_resolver(skb, &p, c, &gateway) < 0)
                 return TC_ACT_SHOT;

@@ -3,6 +3,7 @@
 
 import contextlib
 import random
+import shutil
 import socket
 import threading
 
@@ -170,19 +171,21 @@ def receive_tcp(s):
 
 
 class Resolver:
-    """cube-resolver of a host."""
+    """cube-resolver of a host, as the user that it has there."""
 
     def __init__(self, host, *options):
         self.host, self.options = host, options
         self.conf = host.runtime / 'resolv.conf'
         if not self.conf.exists():
             self.conf.write_text(f'nameserver {SERVER}\n', encoding='ascii')
+        # the build may lie where only root gets
+        self.program = shutil.copy(netlab.BUILD / 'net/cube-resolver', host.runtime)
         self.process = None
         self.start()
 
     def start(self):
-        self.process = self.host.netns.start(str(netlab.BUILD / 'net/cube-resolver'), f'--socket={self.host.runtime}/resolver',
-                                             f'--resolv-conf={self.conf}', *self.options)
+        self.process = self.host.netns.start(self.program, f'--socket={self.host.runtime}/resolver', f'--resolv-conf={self.conf}',
+                                             *self.options, user=netlab.RESOLVER_UID, group=netlab.RESOLVER_UID, extra_groups=[])
 
     def stop(self):
         self.process.terminate()

@@ -22,7 +22,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get('CUBE_BUILD', TOP / 'build'))
 
 CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
-MS_PRIVATE, MS_REC = 0x40000, 0x4000
+MS_PRIVATE, MS_REC, MS_BIND = 0x40000, 0x4000, 0x1000
 libc = ctypes.CDLL(None, use_errno=True)
 
 GUEST_MAC, GATEWAY_MAC = '02:cb:ff:00:00:02', '02:cb:ff:00:00:01'
@@ -355,6 +355,7 @@ class Host:
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix='cube-bpf-'))
         mount('bpf', self.directory, 'bpf')
         self.runtime = pathlib.Path(tempfile.mkdtemp(prefix='cube-run-'))
+        self.runtime.chmod(0o711)
         self.netns, self.world = Netns(), Netns()
         self.netns.enter()
         self.netns.ip('link set lo up')
@@ -401,6 +402,17 @@ class Host:
         self.world.close()
 
 
+RESOLVER_UID = 64321
+
+
 def private_mounts():
+    """And the user that cube-resolver has where it is installed."""
     unshare(CLONE_NEWNS)
     mount('none', '/', None, MS_REC | MS_PRIVATE)
+    with tempfile.NamedTemporaryFile('w', encoding='utf-8') as f:
+        lines = pathlib.Path('/etc/passwd').read_text(encoding='utf-8').splitlines(True)
+        f.writelines(line for line in lines if not line.startswith('cube-resolver:'))
+        f.write(f'cube-resolver:x:{RESOLVER_UID}:{RESOLVER_UID}::/nonexistent:/usr/sbin/nologin\n')
+        f.flush()
+        os.chmod(f.name, 0o644)
+        mount(f.name, '/etc/passwd', None, MS_BIND)

@@ -230,7 +230,7 @@ def test_bad_settings(make_host, setup, text):
 
 def test_without_the_bpf_file_system_there_is_no_network(make_host, tmp_path):
     host = make_host(start=False)
-    host.netd = netlab.Netd(tmp_path)
+    host.netd = netlab.Netd(tmp_path, tmp_path)
     with pytest.raises(netlab.NetdError, match='no BPF file system is mounted'):
         host.netd.call(netlab.SETUP, mark=netlab.MARK)
     assert 'cubed' not in tables(host)
@@ -356,5 +356,5 @@ def test_shutdown_leaves_nothing_on_the_host(host):
     assert host.netd.stop() == 0
     assert 'cubed' not in tables(host)
     assert 'cube' not in host.netns.run('ip', '-o', 'link').stdout
-    assert os.listdir(host.directory / '1') == []
+    assert os.listdir(host.directory / '2') == []
     assert host.netns.sysctl('ipv4/conf/up0/forwarding') == '0'

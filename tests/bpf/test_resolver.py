@@ -12,7 +12,7 @@ import dns
 import netlab
 import pytest
 from test_lifecycle import elements, wait
-from test_verdict import asks, exchange, reaches
+from test_verdict import REFUSED, asks, exchange, reaches
 
 WEB, WEB6, OTHER, OTHER6 = '203.0.113.10', '2001:db8:1::10', '203.0.113.20', '2001:db8:1::20'
 PRIVATE, PRIVATE6, METADATA = '10.66.0.5', 'fd00:66::5', '169.254.169.254'
@@ -57,14 +57,24 @@ def lab(host):
 
 # whether it resolves
 
-def test_nothing_resolves_when_everything_is_denied(lab):
-    one = lab()
-    one.server.put('web.example', WEB)
-    with pytest.raises(OSError):
-        one.ask('web.example', timeout=0.5)
-    with pytest.raises(OSError):
-        one.ask('web.example', tcp=True, timeout=0.5)
-    assert one.server.asked == []
+@pytest.mark.parametrize('offload', [True, False])
+@pytest.mark.parametrize('gateway', [netlab.GATEWAY4, netlab.GATEWAY6])
+def test_nothing_resolves_when_everything_is_denied(host, gateway, offload):
+    """And programs are told at once."""
+    server, resolver = dns.Server(host.world), dns.Resolver(host)
+    try:
+        server.put('web.example', WEB)
+        guest = host.sandbox().guest(offload)
+        stub = dns.Stub(guest, gateway)
+        for tcp in (False, True):
+            with pytest.raises(OSError) as e:
+                stub.ask('web.example', tcp=tcp)
+            assert e.value.errno in REFUSED
+        assert server.asked == []
+        assert guest.stat('IcmpInCsumErrors') + guest.stat('Icmp6InCsumErrors') + guest.stat('TcpInCsumErrors') == 0
+    finally:
+        resolver.stop()
+        server.close()
 
 
 def test_all_names_resolve_when_the_internet_is_open(lab):
@@ -567,6 +577,18 @@ def test_what_is_no_query_is_not_answered_or_an_error(lab):
     assert one.ask('web.example').addresses == [WEB]
 
 
+def test_queries_are_no_flows(lab):
+    """A sandbox may have so many of them open, and each query has a port of its own."""
+    one = lab('allow web.example', options=('--rate=10000',))
+    one.server.put('web.example', WEB)
+    one.sandbox.limits(flows_open=5)
+    for i in range(20):
+        assert one.ask('web.example', tcp=i % 4 == 0).addresses == [WEB]
+    assert one.sandbox.statistics()['flows_open'] == 0
+    assert elements(one.host, 'flows') == 0
+    assert one.reaches(WEB)
+
+
 def test_queries_of_one_sandbox_are_limited(lab):
     one = lab('allow web.example', options=('--rate=20',))
     one.server.put('web.example', WEB)
@@ -801,6 +823,7 @@ def test_it_runs_without_privileges(lab):
     one.ask('web.example')
     status = dict(line.split(':\t', 1) for line in
                   pathlib.Path(f'/proc/{one.resolver.process.pid}/status').read_text().splitlines() if ':\t' in line)
+    assert status['Uid'].split() == [str(netlab.RESOLVER_UID)] * 4
     assert {status[k] for k in ('CapInh', 'CapPrm', 'CapEff')} == {'0000000000000000'}
     assert (status['Seccomp'], status['NoNewPrivs']) == ('2', '1')
 
@@ -818,7 +841,6 @@ def test_only_root_and_its_own_user_may_connect(host):
         s.connect(str(host.runtime / 'resolver'))
         s.settimeout(5)
         assert s.recv(100000, socket.MSG_TRUNC)[:4] == b'RSLV'
-    os.chmod(host.runtime, 0o711)
     os.chmod(host.runtime / 'resolver', 0o666)
     pid = os.fork()
     if pid == 0:
