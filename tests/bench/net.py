@@ -39,7 +39,7 @@ def mac_of(netns, link):
 
 class PlainVeth:
     """A namespace behind a veth pair, and nothing else."""
-    name, near, pump = 'veth', '10.77.0.1', None
+    name, near, pump, filtered = 'veth', '10.77.0.1', None, False
 
     def __init__(self, host):
         self.netns, self.address = netlab.Netns(), '10.77.0.2'
@@ -55,7 +55,7 @@ class PlainVeth:
 class FilteredVeth:
     """A slot without its tap: the namespace's own stack behind the inner end of the veth. What is left is the filter and the
     nftables table."""
-    name, near, pump = 'veth + filter', HOST, None
+    name, near, pump, filtered = 'veth + filter', HOST, None, True
 
     def __init__(self, host):
         self.sandbox = host.sandbox(default='internet')
@@ -72,19 +72,18 @@ class FilteredVeth:
 
 class UnfilteredVeth(FilteredVeth):
     """The same without the filter's programs: to its nftables table, another chain stands in for them."""
-    name = 'veth + table'
+    name, filtered = 'veth + table', False
 
     def __init__(self, host):
         super().__init__(host)
         host.netns.run('tc', 'qdisc', 'del', 'dev', self.link, 'clsact')
         host.netns.run('nft', f'add table inet bench; add chain inet bench in {{ type filter hook prerouting priority -300; }};'
                               f' add rule inet bench in iifname {self.link} meta mark set {netlab.MARK}')
-        del self.link
 
 
 class PlainTap:
     """A guest behind a tap of the host's, with the offloads that ours has."""
-    name, near = 'tap', netlab.GATEWAY4
+    name, near, filtered = 'tap', netlab.GATEWAY4, False
 
     def __init__(self, host):
         self.tap = netlab.open_tap('plaintap')
@@ -100,7 +99,7 @@ class PlainTap:
 
 class Slot:
     """All of it: tap, translation, veth, filter."""
-    name, near = 'sandbox', HOST
+    name, near, filtered = 'sandbox', HOST, True
 
     def __init__(self, host):
         self.sandbox = host.sandbox(default='internet')
@@ -225,7 +224,7 @@ def main():
             for name, load in LOADS.items():
                 for path in paths:
                     results[path.name][name].append(iperf(host, path, load, args.seconds))
-        programs = [row for path in paths if hasattr(path, 'link') for row in time_programs(host, path, args.seconds)]
+        programs = [row for path in paths if path.filtered for row in time_programs(host, path, args.seconds)]
         policies = time_policies(host, args.policy_rounds)
     finally:
         for path in paths:
