@@ -27,7 +27,8 @@
  * looked: no end of input, no SIGPIPE, no SIGHUP. Its output is thrown away until it is attached again; what
  * had not been attached yet keeps waiting for somebody, as before. Input of which all had come, up to
  * its end, is still delivered; other input that the program had not taken is lost. A file that was being
- * written is dropped, a TCP connection closed. In ordinary life a client that goes away is seen by the
+ * written is dropped, a TCP connection closed, and so are those that the agent passed on to servers on loopback
+ * (guest/loopback.h). In ordinary life a client that goes away is seen by the
  * program: end of input, SIGPIPE, SIGHUP.
  *
  * A stream. The host connects to port AGENT_STREAM_PORT of the guest and sends one AGENT_STREAM_*

@@ -157,7 +157,11 @@ def family_of(address):
     return socket.AF_INET6 if ':' in address else socket.AF_INET
 
 
-def open_tap(name, offload=True):
+# What the kernel may leave to who reads a tap (TUN_F_*): checksums; and segments, which takes the first.
+CHECKSUM, SEGMENTS = 1, 7
+
+
+def open_tap(name, offload=SEGMENTS):
     fd = os.open('/dev/net/tun', os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.ioctl(fd, 0x400454ca, struct.pack('16sH22x', name.encode(), 0x0002 | 0x1000 | 0x4000))
     fcntl.ioctl(fd, 0x400454d8, struct.pack('i', 12))
@@ -165,9 +169,9 @@ def open_tap(name, offload=True):
     return fd
 
 
-def set_offload(fd, on):
-    """checksum, TSO for both families"""
-    fcntl.ioctl(fd, 0x400454d0, 7 if on else 0)
+def set_offload(fd, offload):
+    """0, CHECKSUM or SEGMENTS, of both families"""
+    fcntl.ioctl(fd, 0x400454d0, offload)
 
 
 def spawn(command, fds, **more):
@@ -276,8 +280,8 @@ class Netd:
 class Guest:
     """The stack of another namespace behind a sandbox's tap."""
 
-    def __init__(self, tap, mtu=1500, sends=True, receives=True):
-        """sends: leaves checksums and segments to the device. receives: takes such from it."""
+    def __init__(self, tap, mtu=1500, sends=SEGMENTS, receives=SEGMENTS):
+        """sends: leaves checksums or segments to the device. receives: takes such from it."""
         self.netns = Netns()
         with self.netns.inside():
             self.own = open_tap('eth0', sends)
@@ -302,7 +306,7 @@ class Sandbox:
         self.netns, self.tap = Netns(netns), tap
         self.guest_ = None
 
-    def guest(self, offload=True, **more):
+    def guest(self, offload=SEGMENTS, **more):
         self.guest_ = Guest(self.tap, self.mtu, **(more or {'sends': offload, 'receives': offload}))
         return self.guest_.netns
 
