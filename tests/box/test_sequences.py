@@ -8,7 +8,7 @@ import dbus
 import pytest
 
 from cubetest import manager, options, sandbox, wait_for
-from sequences import Life, World
+from sequences import Life, Record, World
 from snapshots import count, put, sector, start_counter
 
 SEQUENCES = 200 if os.environ.get("CUBE_LONG") == "1" else 10
@@ -52,8 +52,13 @@ class PayloadGuest:
             p.wait()
 
 
+@pytest.fixture(scope="module")
+def record():
+    return Record()
+
+
 @pytest.mark.parametrize("seed", range(SEQUENCES))
-def test_sequence(clean, seed):
+def test_sequence(clean, record, seed):
     guest = PayloadGuest()
     world = World(seed, guest)
     try:
@@ -63,3 +68,8 @@ def test_sequence(clean, seed):
     finally:
         guest.end()
         world.end()
+    record.add(world)
+
+
+def test_all_was_done_and_the_service_did_not_grow(record):
+    record.check()

@@ -149,6 +149,15 @@ def helper_pid(name):
     return int(run("pgrep", "-x", "-P", cubed_pid(), name, check=True).stdout)
 
 
+def service_memory():
+    """Bytes that cubed and its helpers have for themselves."""
+    total = 0
+    for pid in cubed_pid(), helper_pid("cube-stored"), helper_pid("cube-netd"):
+        with open(f"/proc/{pid}/status", encoding="ascii") as f:
+            total += sum(int(line.split()[1]) for line in f if line.startswith("RssAnon:"))
+    return total << 10
+
+
 def active(unit):
     return run("systemctl", "is-active", unit).stdout.decode().strip() == "active"
 

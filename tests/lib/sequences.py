@@ -18,7 +18,7 @@ import random
 
 import dbus
 
-from cubetest import ctl, ctl_ok, manager, options, prop, remove_snapshot, sandbox, snapshot, snapshot_dirs
+from cubetest import ctl, ctl_ok, manager, options, prop, remove_snapshot, sandbox, service_memory, snapshot, snapshot_dirs
 
 HOUR = 3600_000_000
 TIMEOUT = 300
@@ -180,6 +180,22 @@ class World:
                     remove_snapshot(snapshot_id)
                 except dbus.DBusException as e:
                     assert e.get_dbus_name().endswith((".SnapshotInUse", ".NoSuchSnapshot")), e
+
+
+class Record:
+    """What the sequences of a run did, and what the service had for itself behind each of them."""
+
+    def __init__(self):
+        self.done, self.memory = set(), []
+
+    def add(self, world):
+        self.done |= world.done
+        self.memory.append(service_memory())
+
+    def check(self):
+        assert self.done == set(World.STEPS)
+        # what it needs once it has by the third; sequences by the hundred must not make it more
+        assert self.memory[-1] - self.memory[2] < 4 << 20, self.memory
 
 
 def checkpoints(sandbox_id):

@@ -5,7 +5,10 @@ import json
 import os
 import time
 
-from cubetest import created, ctl_ok, prop, run, wait_for
+from cubetest import created, created_from, ctl_ok, prop, run, wait_for
+from linuxguest import has_all, put_all
+
+CYCLES = 50 if os.environ.get("CUBE_LONG") == "1" else 5
 
 # Counts in memory; each time notes it in a tmpfs, and one byte more in a file on the disk that has no name any more.
 WORKER = """
@@ -99,3 +102,15 @@ def test_without_memory_its_files_are_whole():
         ctl_ok("resume", sandbox_id, timeout=300)
         assert prop(sandbox_id, "Start") == "restored"
         assert sh(sandbox_id, "cat /root/file-77").strip() == "77"
+
+
+def test_many_times(checkers):
+    with created_from(checkers().base) as sandbox_id:
+        before = put_all(sandbox_id, "kept")
+        for _ in range(CYCLES):
+            ctl_ok("pause", sandbox_id, timeout=300)
+            ctl_ok("resume", sandbox_id, timeout=300)
+            now = has_all(sandbox_id, "kept")
+            assert now["processes"] == before["processes"]
+            assert now["count"] >= before["count"] and now["monotonic"] >= before["monotonic"]
+            before = now

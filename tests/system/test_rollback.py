@@ -9,7 +9,7 @@ import dbus
 import pytest
 
 from cubetest import created, created_from, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, snapshot
-from linuxguest import ask, has_all, put_all
+from linuxguest import ask_with_time, has_all, put_all
 
 COPIES = 100 if os.environ.get("CUBE_LONG") == "1" else 10
 AT_ONCE = 10
@@ -26,7 +26,7 @@ def test_all_is_as_it_was_then(checked, cpus):
     with checked(cpus) as sandbox_id:
         first = put_all(sandbox_id, "one")
         one = snapshot(sandbox_id)
-        between = ask(sandbox_id)
+        between = ask_with_time(sandbox_id)
         put_all(sandbox_id, "two")
         two = snapshot(sandbox_id)
         put_all(sandbox_id, "three")
