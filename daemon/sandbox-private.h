@@ -253,8 +253,8 @@ void sandbox_use_template(Sandbox *s);
 /* sandbox-keep.c */
 typedef void (*KeepDone)(int error, void *userdata);
 /* Writes sandbox.json, of one that is in that state and stands on the snapshot; done (may be NULL) once it is on disk for
- * good. on stays valid until then. */
-int sandbox_keep(Sandbox *s, SandboxState state, const Snapshot *on, KeepDone done, void *userdata);
+ * good. */
+int sandbox_keep(Sandbox *s, SandboxState state, Snapshot *on, KeepDone done, void *userdata);
 /* Something has changed. */
 void sandbox_keep_again(Sandbox *s);
 /* The sandbox goes, and who writes for it need not know. */
