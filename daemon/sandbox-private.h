@@ -191,6 +191,8 @@ void sandbox_remove_checkpoints(Sandbox *s);
 void sandbox_checkpoint_failed(Sandbox *s, const char *why);
 
 /* sandbox-rollback.c: finds the VMM of one that was adopted in a rollback paused or torn, and puts it back */
+/* The limit of its scope becomes that for what the guest holds: it may be that of a rollback that cubed did not end. */
+int sandbox_settle_limit(Sandbox *s);
 int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety);
 
 /* sandbox-create.c */
