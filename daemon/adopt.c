@@ -118,8 +118,8 @@ static void note_rolled_back(Sandbox *s, Snapshot *n, const char *what) {
 }
 
 /* How far a rollback came tells its VMM as well: one whose guest runs on one of the two got there, one that was given
- * nothing yet goes on as after a snapshot that was not taken, and what is between is put back. 1: its VMM runs or will,
- * there is nothing more to do. */
+ * nothing yet goes on as after a snapshot that was not taken, and what is between is put back. 1: its VMM runs
+ * there, and there is nothing more to do. 2: nor is there, but it is being put back. */
 static int settle_rollback(Sandbox *s, const Hello *h) {
         Snapshot *safety = s->priv->pending[0], *target = s->priv->pending[1];
 
@@ -133,7 +133,7 @@ static int settle_rollback(Sandbox *s, const Hello *h) {
         }
         if (h->state == VMM_STATE_TORN || h->overlay_is_new) {
                 int r = safety ? sandbox_put_back(s, target, safety) : -ENOENT;
-                return r < 0 ? r : 1;
+                return r < 0 ? r : 2;
         }
         s->priv->rollback_id[0] = 0;
         return 0;
@@ -180,7 +180,16 @@ static const char *why_not_taken_over(const Sandbox *s, const Hello *h) {
         return *s->priv->rollback_id ? NULL : "its memory is torn: a rollback failed";
 }
 
+/* A rollback may have raised it; one that is put back settles it itself. */
+static void settle_limit(Sandbox *s) {
+        int r = sandbox_settle_limit(s);
+
+        if (r < 0)
+                log_warning_errno(r, "Sandbox %s: its memory limit could not be settled: %m", s->id);
+}
+
 static void settle(Sandbox *s, VmmClient *c, const Hello *h) {
+        bool rolling = *s->priv->rollback_id;
         int r = *s->priv->rollback_id ? settle_rollback(s, h) : 0;
 
         if (r < 0) {
@@ -190,6 +199,8 @@ static void settle(Sandbox *s, VmmClient *c, const Hello *h) {
         if (r == 0 && *s->priv->capture_id)
                 settle_capture(s, h);
         sandbox_release_pending(s);
+        if (rolling && (r == 0 || r == 1))
+                settle_limit(s);
         if (h->state == VMM_STATE_STOPPING)
                 sandbox_set_state(s, SANDBOX_STOPPING);
         if (r != 0) {

@@ -94,6 +94,27 @@ int json_get_string(json_object *o, const char *key, size_t max, const char **re
         return 0;
 }
 
+int json_dup_optional(json_object *o, const char *key, size_t max, char **ret) {
+        const char *value;
+
+        if (!json_object_object_get_ex(o, key, NULL))
+                return 0;
+        int r = json_get_string(o, key, max, &value);
+        if (r < 0)
+                return r;
+        *ret = strdup(value);
+        return *ret ? 0 : -ENOMEM;
+}
+
+int json_get_numbers(json_object *o, const JsonNumber *numbers, size_t n) {
+        for (size_t i = 0; i < n; i++) {
+                int r = json_get_u64(o, numbers[i].key, numbers[i].min, numbers[i].max, numbers[i].field);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 int json_add(json_object *o, const char *key, json_object *value) {
         if (!value)
                 return -ENOMEM;

@@ -27,6 +27,15 @@ int json_get(json_object *o, const char *key, enum json_type type, json_object *
 int json_get_u64(json_object *o, const char *key, uint64_t min, uint64_t max, uint64_t *ret);
 /* Borrowed; no NUL or other control characters inside. */
 int json_get_string(json_object *o, const char *key, size_t max, const char **ret);
+/* A copy; *ret stays NULL when there is no such key. */
+int json_dup_optional(json_object *o, const char *key, size_t max, char **ret);
+
+/* Numbers that all have to be there. */
+typedef struct JsonNumber {
+        const char *key;
+        uint64_t min, max, *field;
+} JsonNumber;
+int json_get_numbers(json_object *o, const JsonNumber *numbers, size_t n);
 
 /* json_object_object_add(), but an error when there is no memory; takes over the value. */
 int json_add(json_object *o, const char *key, json_object *value);

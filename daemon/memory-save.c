@@ -6,8 +6,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/fd-util.h"
 #include "base/parse.h"
@@ -17,6 +20,10 @@
 #define PAGE SNAPSHOT_PAGE_BYTES
 #define BUFFER_BYTES MIB(1)
 #define IOV_MAX_READ 256U
+/* More of them only wait for each other in the kernel. */
+#define THREADS_MAX 4U
+/* A thread must be worth its start. */
+#define PIECES_PER_THREAD 2U
 #define ZERO_BYTES_LIMIT (1ULL << 52)
 /* Less room than this is made anew for each few pages. */
 #define ROOM_MIN (SNAPSHOT_LAYER_RUNS_MAX / 8)
@@ -35,20 +42,35 @@ typedef struct Table {
         uint64_t zero_bytes_min;  /* shorter zeros amid data are data */
 } Table;
 
+/* A part of the source that fits into a buffer, and what was found in it. */
+typedef struct Piece {
+        size_t run;               /* where in the source it begins */
+        uint64_t at;              /* in that run */
+        uint64_t offset;          /* in the image */
+        size_t bytes;
+} Piece;
+
+/* Threads copy one piece after the other, in any order: each page has its place in the image. What they find goes into
+ * places of its own as well, and the table is made of it when all have ended. */
 typedef struct Saving {
         const MemorySource *source;
         pid_t pid;                /* of the source, for as long as that lives */
-        size_t run;               /* where in the source the next page is */
-        uint64_t at;              /* in that run */
-        uint8_t *buffer;
         int fd;
-        uint64_t offset;          /* of the next page in the image */
+        Piece *pieces;
+        size_t n_pieces;
+        bool *zeros;              /* for each page of the image */
+        atomic_size_t next;       /* piece that nobody has taken */
+        atomic_int error;         /* the first; nobody takes another piece then */
+        size_t run;               /* where the table is: in the source, */
+        uint64_t at;              /* in that run, */
+        uint64_t offset;          /* and in the image */
         uint64_t data_bytes, zero_bytes;
         Table table;
 } Saving;
 
 static void saving_done(Saving *s) {
-        free(s->buffer);
+        free(s->pieces);
+        free(s->zeros);
         free(s->table.stretches);
 }
 
@@ -171,24 +193,62 @@ static int read_process(pid_t pid, uint8_t *buffer, struct iovec *remote, size_t
         return 0;
 }
 
-/* Fills the buffer from here on, without going on. */
-static int read_ahead(const Saving *s, size_t *ret_bytes) {
-        struct iovec remote[IOV_MAX_READ];
+static size_t piece_iov(const Saving *s, const Piece *p, struct iovec iov[static IOV_MAX_READ]) {
         size_t n = 0, bytes = 0;
-        uint64_t at = s->at;
+        uint64_t at = p->at;
 
-        for (size_t i = s->run; i < s->source->n_runs && n < IOV_MAX_READ && bytes < BUFFER_BYTES; i++) {
+        for (size_t i = p->run; bytes < p->bytes; i++) {
                 const VmmRun *run = &s->source->runs[i];
-                size_t take = MIN(run->bytes - at, BUFFER_BYTES - bytes);
+                size_t take = MIN(run->bytes - at, p->bytes - bytes);
 
-                remote[n++] = (struct iovec) { (void *) (uintptr_t) (run->hva + at), take };
+                iov[n++] = (struct iovec) { (void *) (uintptr_t) (run->hva + at), take };
                 bytes += take;
                 at = 0;
         }
-        *ret_bytes = bytes;
-        int r = read_process(s->pid, s->buffer, remote, n);
+        return n;
+}
+
+static int read_piece(const Saving *s, const Piece *p, uint8_t *buffer) {
+        struct iovec remote[IOV_MAX_READ];
+        size_t n = piece_iov(s, p, remote);
+
+        int r = read_process(s->pid, buffer, remote, n);
         /* While it lives no other has its pid: what was read is its own. */
         return r < 0 ? r : check_alive(s->source->pid_fd);
+}
+
+/* As many runs, or parts of them, as fit. */
+static void cut_piece(const MemorySource *source, Piece *p, size_t *run, uint64_t *at) {
+        for (size_t n = 0; *run < source->n_runs && n < IOV_MAX_READ && p->bytes < BUFFER_BYTES; n++) {
+                uint64_t left = source->runs[*run].bytes - *at;
+                size_t take = MIN(left, BUFFER_BYTES - p->bytes);
+
+                p->bytes += take;
+                *at += take;
+                if (take == left) {
+                        (*run)++;
+                        *at = 0;
+                }
+        }
+}
+
+static int cut(Saving *s, uint64_t total) {
+        size_t most = total / BUFFER_BYTES + s->source->n_runs / IOV_MAX_READ + 2, run = 0;
+        uint64_t at = 0, offset = 0;
+
+        s->pieces = new0(Piece, most);
+        s->zeros = new0(bool, total / PAGE + 1);
+        if (!s->pieces || !s->zeros)
+                return -ENOMEM;
+        while (run < s->source->n_runs) {
+                Piece *p = &s->pieces[s->n_pieces++];
+
+                assert(s->n_pieces <= most);
+                *p = (Piece) { .run = run, .at = at, .offset = offset };
+                cut_piece(s->source, p, &run, &at);
+                offset += p->bytes;
+        }
+        return 0;
 }
 
 static bool is_zero(const uint8_t *page) {
@@ -220,25 +280,57 @@ static void add_page(Saving *s, bool zero) {
         }
 }
 
-static int save_buffer(Saving *s, size_t bytes) {
-        uint64_t base = MEMORY_FILE_PAGES_OFFSET + s->offset;
+static int write_piece(Saving *s, const Piece *p, const uint8_t *buffer) {
+        uint64_t base = MEMORY_FILE_PAGES_OFFSET + p->offset;
+        bool *zeros = s->zeros + p->offset / PAGE;
         size_t start = 0, end = 0;        /* data that isn't written yet */
 
-        for (size_t at = 0; at < bytes; at += PAGE) {
-                bool zero = is_zero(s->buffer + at);
-
-                add_page(s, zero);
-                if (zero)
+        for (size_t at = 0; at < p->bytes; at += PAGE) {
+                zeros[at / PAGE] = is_zero(buffer + at);
+                if (zeros[at / PAGE])
                         continue;
                 if (at != end) {
-                        int r = pwrite_all(s->fd, s->buffer + start, end - start, base + start);
+                        int r = pwrite_all(s->fd, buffer + start, end - start, base + start);
                         if (r < 0)
                                 return r;
                         start = at;
                 }
                 end = at + PAGE;
         }
-        return pwrite_all(s->fd, s->buffer + start, end - start, base + start);
+        return pwrite_all(s->fd, buffer + start, end - start, base + start);
+}
+
+static void *copy_pieces(void *userdata) {
+        Saving *s = userdata;
+        _cleanup_free_ uint8_t *buffer = malloc(BUFFER_BYTES);
+        int r = buffer ? 0 : -ENOMEM, none = 0;
+
+        while (r >= 0 && atomic_load(&s->error) == 0) {
+                size_t i = atomic_fetch_add(&s->next, 1);
+                if (i >= s->n_pieces)
+                        break;
+                r = read_piece(s, &s->pieces[i], buffer);
+                if (r >= 0)
+                        r = write_piece(s, &s->pieces[i], buffer);
+        }
+        if (r < 0)
+                (void) atomic_compare_exchange_strong(&s->error, &none, r);
+        return NULL;
+}
+
+/* A guest waits for this, and its vCPUs don't need theirs: this thread, and helpers where there is something to gain. */
+static int copy_all(Saving *s) {
+        long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+        size_t want = MIN(MIN((size_t) MAX(cpus, 1L), (size_t) THREADS_MAX), s->n_pieces / PIECES_PER_THREAD + 1), n = 0;
+        pthread_t threads[THREADS_MAX];
+
+        /* Without one it takes longer. */
+        while (n + 1 < want && pthread_create(&threads[n], NULL, copy_pieces, s) == 0)
+                n++;
+        (void) copy_pieces(s);
+        while (n > 0)
+                (void) pthread_join(threads[--n], NULL);
+        return atomic_load(&s->error);
 }
 
 /* With nothing below, zeros need not be told. */
@@ -280,20 +372,17 @@ int memory_save(const MemorySource *source, SnapshotLayerHeader *h, int fd, uint
                 return r;
         if (ftruncate(fd, (off_t) (MEMORY_FILE_PAGES_OFFSET + total)) < 0)
                 return -errno;
-        s.buffer = malloc(BUFFER_BYTES);
         s.table.stretches = new0(Stretch, SNAPSHOT_LAYER_RUNS_MAX);
-        if (!s.buffer || !s.table.stretches)
+        if (!s.table.stretches)
                 return -ENOMEM;
 
-        while (s.run < source->n_runs) {
-                size_t bytes;
-
-                r = read_ahead(&s, &bytes);
-                if (r >= 0)
-                        r = save_buffer(&s, bytes);
-                if (r < 0)
-                        return r;
-        }
+        r = cut(&s, total);
+        if (r >= 0)
+                r = copy_all(&s);
+        if (r < 0)
+                return r;
+        while (s.run < source->n_runs)
+                add_page(&s, s.zeros[s.offset / PAGE]);
         r = seal(&s, h);
         if (r < 0)
                 return r;

@@ -105,23 +105,24 @@ static int start_timeouts(Sandbox *s) {
 }
 
 /* From its new state.json on it is not a paused one any more, and its sandbox.json can go. */
-static int leave_disk(Sandbox *s) {
-        int r = sandbox_save(s);
-        if (r < 0)
-                return r;
+static void leave_disk(Sandbox *s) {
         s->priv->kept_as = SANDBOX_CREATING;
         sandbox_forget_kept(s, s->disk_top);
-        return 0;
 }
 
-static int save_running(Sandbox *s, bool resumed) {
-        int r = resumed ? leave_disk(s) : sandbox_save(s);
+/* Before anybody hears of it: a resume that can't be saved has come to nothing. */
+static int save_running(Sandbox *s) {
+        bool resumed = s->state == SANDBOX_RESUMING;
+        SandboxState before = s->state;
 
-        if (r < 0 && !resumed) {
+        s->state = SANDBOX_RUNNING;
+        int r = sandbox_save(s);
+        s->state = before;
+        if (r < 0 && !resumed)
                 log_warning_errno(r, "Sandbox %s: a restarted cubed won't find it, failed to save its state: %m", s->id);
-                return 0;
-        }
-        return r;
+        else if (r >= 0 && resumed)
+                leave_disk(s);
+        return resumed ? r : 0;
 }
 
 static void tell_running(Sandbox *s, bool resumed) {
@@ -154,12 +155,12 @@ static void sandbox_runs(Sandbox *s) {
                 return;
         }
 
-        sandbox_set_state(s, SANDBOX_RUNNING);
-        r = save_running(s, resumed);
+        r = save_running(s);
         if (r < 0) {
                 fail_errno(s, r, "saving its state");
                 return;
         }
+        sandbox_set_state(s, SANDBOX_RUNNING);
         tell_running(s, resumed);
         send_time(s);
 

@@ -27,7 +27,7 @@ typedef char KeptPath[sizeof(SANDBOXES_DIRECTORY "//" FILE_NEW) + sizeof(((Sandb
 
 typedef struct KeepRequest {
         SandboxState state;
-        const Snapshot *on;
+        Snapshot *on;              /* in use by us */
         KeepDone done;
         void *userdata;
 } KeepRequest;
@@ -64,6 +64,47 @@ static bool going_down(const Manager *m) {
         return !m->snapshots || m->snapshots->stopping;
 }
 
+/* Until it is certain that no start of cubed finds a sandbox.json any more, the snapshot that it names stays whole: one
+ * that came back with a crash of the host would be a failed sandbox that nobody can resume. */
+
+typedef struct Forgetting {
+        Manager *manager;
+        Snapshot *paused;
+} Forgetting;
+
+static void on_forgotten(int error, void *userdata) {
+        _cleanup_free_ Forgetting *f = userdata;
+        Snapshot *n = f->paused;
+
+        if (error < 0 && !going_down(f->manager)) {
+                log_warning_errno(error, "Snapshot %s stays until cubed is started again: that nobody is paused in it may not have reached the disk: %m",
+                                  n->id);
+                return;
+        }
+        /* With its last use it goes by itself. */
+        if (error >= 0 && n->n_users > 1 && n->kind == SNAPSHOT_PAUSE && !going_down(f->manager)) {
+                int r = snapshot_remove(n, NULL, NULL);
+                if (r < 0)
+                        log_warning_errno(r, "Snapshot %s can't be removed: %m", n->id);
+        }
+        snapshot_release(n);
+}
+
+static void forget_later(Manager *m, Snapshot *paused) {
+        _cleanup_close_ int fd = open_parent(m);
+        Forgetting *f = new0(Forgetting, 1);
+
+        snapshot_use(paused);
+        if (!f) {
+                log_oom();
+                return;
+        }
+        *f = (Forgetting) { m, paused };
+        int r = fd < 0 ? fd : store_client_sync(m->store, fd, on_forgotten, f);
+        if (r < 0)
+                on_forgotten(r, f);
+}
+
 /* Writing. */
 
 static int write_start(KeepWrite *w);
@@ -72,12 +113,16 @@ static void write_finish(KeepWrite *w, int error) {
         KeepRequest now = w->now;
         Sandbox *s = w->sandbox;
 
-        if (!going_down(w->manager) && (!s || !s->priv->kept))
+        if (!going_down(w->manager) && (!s || !s->priv->kept)) {
                 unlink_kept(w->manager, w->id);
+                forget_later(w->manager, now.on);
+        }
         if (error < 0 && !now.done && s && s->priv->kept)
                 log_warning_errno(error, "Sandbox %s: failed to write its " SANDBOX_KEPT_FILE ": %m", w->id);
         if (now.done)
                 now.done(error, now.userdata);
+        if (w->manager->snapshots)
+                snapshot_release(now.on);
         if (w->again) {
                 w->again = false;
                 w->now = w->next;
@@ -152,14 +197,17 @@ static int write_new(Sandbox *s, const KeepRequest *q) {
         return 0;
 }
 
-int sandbox_keep(Sandbox *s, SandboxState state, const Snapshot *on, KeepDone done, void *userdata) {
+int sandbox_keep(Sandbox *s, SandboxState state, Snapshot *on, KeepDone done, void *userdata) {
         KeepRequest q = { state, on, done, userdata };
         KeepWrite *w = s->priv->keep_write;
         bool before = s->priv->kept;
         int r = 0;
 
         s->priv->kept = true;
+        snapshot_use(on);
         if (w) {
+                if (w->again)
+                        snapshot_release(w->next.on);
                 /* Who waits for the one that this replaces waits for this. */
                 if (w->again && !q.done) {
                         q.done = w->next.done;
@@ -169,6 +217,8 @@ int sandbox_keep(Sandbox *s, SandboxState state, const Snapshot *on, KeepDone do
                 w->next = q;
         } else
                 r = write_new(s, &q);
+        if (r < 0)
+                snapshot_release(on);
         if (r < 0 && !before)
                 sandbox_forget_kept(s, NULL);
         return r;
@@ -191,53 +241,14 @@ void sandbox_drop_keep_write(Sandbox *s) {
 
 /* Forgetting. */
 
-typedef struct Forgetting {
-        Manager *manager;
-        Snapshot *paused;
-} Forgetting;
-
-static void on_forgotten(int error, void *userdata) {
-        _cleanup_free_ Forgetting *f = userdata;
-        Snapshot *n = f->paused;
-
-        /* With its last use it goes by itself. */
-        if (error >= 0 && n->n_users > 1 && n->kind == SNAPSHOT_PAUSE && !going_down(f->manager)) {
-                int r = snapshot_remove(n, NULL, NULL);
-                if (r < 0)
-                        log_warning_errno(r, "Snapshot %s can't be removed: %m", n->id);
-        }
-        snapshot_release(n);
-}
-
-static int forget_later(Sandbox *s, Snapshot *paused) {
-        _cleanup_close_ int fd = open_parent(s->manager);
-        if (fd < 0)
-                return fd;
-        Forgetting *f = new0(Forgetting, 1);
-        if (!f)
-                return -ENOMEM;
-
-        *f = (Forgetting) { s->manager, paused };
-        snapshot_use(paused);
-        int r = store_client_sync(s->manager->store, fd, on_forgotten, f);
-        if (r < 0) {
-                snapshot_release(paused);
-                free(f);
-        }
-        return r;
-}
-
 void sandbox_forget_kept(Sandbox *s, Snapshot *paused) {
         if (!s->priv->kept)
                 return;
         s->priv->kept = false;
         host_network_keep_slot(s->manager->network, s->slot, false);
         unlink_kept(s->manager, s->id);
-        if (!paused || paused->kind != SNAPSHOT_PAUSE)
-                return;
-        int r = forget_later(s, paused);
-        if (r < 0)
-                log_warning_errno(r, "Sandbox %s: its pause may still be known after a crash of the host: %m", s->id);
+        if (paused && paused->kind == SNAPSHOT_PAUSE)
+                forget_later(s->manager, paused);
 }
 
 /* Taking apart. */
@@ -353,5 +364,8 @@ void manager_load_kept(Manager *m) {
         while ((e = readdir(d)))
                 if (sandbox_id_valid(e->d_name) && !manager_find_sandbox(m, e->d_name))
                         load_one(m, e->d_name);
+        /* Also what an earlier cubed had forgotten: snapshots go next. The loop does not run yet. */
+        if (fsync(dirfd(d)) < 0)
+                log_warning_errno(errno, "Paused sandboxes that are no more may be there again after a crash of the host: %m");
         closedir(d);
 }

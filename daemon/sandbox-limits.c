@@ -11,6 +11,7 @@
 
 #include "base/parse.h"
 #include "daemon/host-network.h"
+#include "daemon/log.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/scope.h"
 #include "daemon/template.h"
@@ -435,4 +436,33 @@ int sandbox_adapt_memory(Sandbox *s, uint64_t from_bytes, SandboxDone done, void
         if (r >= 0)
                 s->mem_bytes = from_bytes;
         return r;
+}
+
+/* A cubed that was restarted in a rollback. */
+
+static void on_settled(Sandbox *s, const sd_bus_error *error, void *userdata) {
+        if (error)
+                log_warning("Sandbox %s: its memory limit could not be settled: %s", s->id, strempty(error->message));
+}
+
+static void on_turn_to_settle(Sandbox *s, Turn *t) {
+        settle(s, s->priv->limits.mem_bytes);
+}
+
+int sandbox_settle_limit(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+
+        /* A change that waits already does it, by the way that goes with asking the guest. */
+        if (p->limits_done) {
+                if (p->limits.mem_bytes == 0)
+                        p->limits.mem_bytes = p->limits_reached = s->mem_bytes;
+                return 0;
+        }
+        p->limits_turn = (Turn) { .start = on_turn_to_settle, .drop = on_drop };
+        int r = sandbox_take_first_turn(s, &p->limits_turn);
+        if (r < 0)
+                return r;
+        p->limits = (SandboxLimits) { .mem_bytes = s->mem_bytes };
+        p->limits_done = on_settled;
+        return 0;
 }

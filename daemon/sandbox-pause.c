@@ -92,7 +92,7 @@ static void on_cancelled(Sandbox *s, const sd_bus_error *error, Snapshot *n, voi
 static void cancel(Pausing *g, const sd_bus_error *error) {
         if (vmm_gone(g->sandbox))
                 return;
-        sandbox_forget_kept(g->sandbox, NULL);
+        sandbox_forget_kept(g->sandbox, g->snapshot);
         snapshot_release(TAKE_PTR(g->snapshot));
         capture_cancel(g->capture, error, on_cancelled, g);
 }

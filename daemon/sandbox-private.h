@@ -191,6 +191,8 @@ void sandbox_remove_checkpoints(Sandbox *s);
 void sandbox_checkpoint_failed(Sandbox *s, const char *why);
 
 /* sandbox-rollback.c: finds the VMM of one that was adopted in a rollback paused or torn, and puts it back */
+/* The limit of its scope becomes that for what the guest holds: it may be that of a rollback that cubed did not end. */
+int sandbox_settle_limit(Sandbox *s);
 int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety);
 
 /* sandbox-create.c */
@@ -253,8 +255,8 @@ void sandbox_use_template(Sandbox *s);
 /* sandbox-keep.c */
 typedef void (*KeepDone)(int error, void *userdata);
 /* Writes sandbox.json, of one that is in that state and stands on the snapshot; done (may be NULL) once it is on disk for
- * good. on stays valid until then. */
-int sandbox_keep(Sandbox *s, SandboxState state, const Snapshot *on, KeepDone done, void *userdata);
+ * good. */
+int sandbox_keep(Sandbox *s, SandboxState state, Snapshot *on, KeepDone done, void *userdata);
 /* Something has changed. */
 void sandbox_keep_again(Sandbox *s);
 /* The sandbox goes, and who writes for it need not know. */

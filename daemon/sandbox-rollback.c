@@ -82,6 +82,10 @@ static int call(Rollback *b, VmmOp op, const TlvWriter *w, const int *fds, size_
 static void finish(Rollback *b) {
         Sandbox *s = b->sandbox;
 
+        if (*s->priv->rollback_id) {
+                s->priv->rollback_id[0] = 0;
+                (void) sandbox_save(s);
+        }
         if (b->done)
                 b->done(s, sd_bus_error_is_set(&b->error) ? &b->error : NULL, b->userdata);
         sandbox_end_turn(s, &b->turn);
@@ -423,7 +427,6 @@ static void on_captured(Sandbox *s, const sd_bus_error *error, Snapshot *n, void
         snapshot_use(n);
         b->safety = n;
         b->overlay_fd = capture_take_overlay(b->capture);
-        memcpy(s->priv->rollback_id, b->target->id, sizeof(s->priv->rollback_id));
         int r = sandbox_save(s);
         if (r >= 0)
                 r = send_rollback(b, b->target, on_loaded, &e);
@@ -492,6 +495,9 @@ static void on_turn(Sandbox *s, Turn *t) {
                 return;
         }
         b->scope_bytes = s->mem_bytes;
+        /* From here on its limit may not be that for what it holds, which a restarted cubed has to know. */
+        memcpy(s->priv->rollback_id, b->target->id, sizeof(s->priv->rollback_id));
+        (void) sandbox_save(s);
         /* It will hold as much as it held then: the limit has to be there before. */
         if (mem <= s->mem_bytes) {
                 start_capture(b);

@@ -188,19 +188,6 @@ int sandbox_format_kept(const Sandbox *s, SandboxState state, const Snapshot *on
         return format(s, state, on, on && on->has_memory ? on : NULL, ret);
 }
 
-/* *ret stays NULL when there is no such key. */
-static int get_optional(json_object *o, const char *key, char **ret) {
-        const char *value;
-
-        if (!json_object_object_get_ex(o, key, NULL))
-                return 0;
-        int r = json_get_string(o, key, STRING_MAX, &value);
-        if (r < 0)
-                return r;
-        *ret = strdup(value);
-        return *ret ? 0 : -ENOMEM;
-}
-
 static int load_strings(Sandbox *s, json_object *o) {
         _cleanup_free_ char *state = NULL, *id = NULL;
         const struct {
@@ -219,7 +206,7 @@ static int load_strings(Sandbox *s, json_object *o) {
         int r = 0;
 
         for (size_t i = 0; i < ELEMENTSOF(strings) && r >= 0; i++)
-                r = get_optional(o, strings[i].key, strings[i].field);
+                r = json_dup_optional(o, strings[i].key, STRING_MAX, strings[i].field);
         if (r < 0)
                 return r;
         s->state = sandbox_state_from_string(state);
@@ -230,7 +217,7 @@ static int load_strings(Sandbox *s, json_object *o) {
 static int load_top(Sandbox *s, json_object *o, const char *key, Snapshot **ret) {
         _cleanup_free_ char *id = NULL;
 
-        int r = get_optional(o, key, &id);
+        int r = json_dup_optional(o, key, STRING_MAX, &id);
         if (r < 0 || !id)
                 return r;
         *ret = s->manager->snapshots ? snapshot_store_find(s->manager->snapshots, id) : NULL;
@@ -262,7 +249,7 @@ static int load_layer_numbers(Sandbox *s, json_object *o) {
 static int load_pending(Sandbox *s, json_object *o, const char *key, char ret_id[static 21], Snapshot **ret) {
         _cleanup_free_ char *id = NULL;
 
-        int r = get_optional(o, key, &id);
+        int r = json_dup_optional(o, key, STRING_MAX, &id);
         if (r < 0 || !id)
                 return r;
         if (!sandbox_id_valid(id))
@@ -308,7 +295,7 @@ static int load_ends(Sandbox *s, json_object *o) {
         if (json_object_object_get_ex(o, "idle-timeout", NULL))
                 r = json_get_u64(o, "idle-timeout", 1, UINT64_MAX, &s->idle_timeout_usec);
         if (r >= 0)
-                r = get_optional(o, "on-timeout", &end);
+                r = json_dup_optional(o, "on-timeout", STRING_MAX, &end);
         if (r < 0 || !end)
                 return r;
         s->on_timeout = sandbox_end_from_string(end);
@@ -379,10 +366,7 @@ static int load_network(Sandbox *s, json_object *o) {
 /* kept: it has no VMM. */
 static int load_numbers(Sandbox *s, json_object *o, bool kept) {
         uint64_t owner, cpus, pid, uid;
-        const struct {
-                const char *key;
-                uint64_t min, max, *field;
-        } numbers[] = {
+        const JsonNumber numbers[] = {
                 { "owner-uid", 0, UINT32_MAX - 1, &owner },
                 { "memory", 1, UINT64_MAX, &s->mem_bytes },
                 { "boot-memory", 1, UINT64_MAX, &s->boot_mem_bytes },
@@ -399,11 +383,9 @@ static int load_numbers(Sandbox *s, json_object *o, bool kept) {
                 { "vmm-uid", kept ? 0 : 1, UINT32_MAX - 1, &uid },
         };
 
-        for (size_t i = 0; i < ELEMENTSOF(numbers); i++) {
-                int r = json_get_u64(o, numbers[i].key, numbers[i].min, numbers[i].max, numbers[i].field);
-                if (r < 0)
-                        return r;
-        }
+        int r = json_get_numbers(o, numbers, ELEMENTSOF(numbers));
+        if (r < 0)
+                return r;
         s->owner_uid = (uid_t) owner;
         s->cpus = (uint32_t) cpus;
         s->vmm_pid = (pid_t) pid;

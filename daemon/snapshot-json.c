@@ -123,19 +123,6 @@ int snapshot_write_json(const Snapshot *s, const char *name, int *ret_fd) {
         return 0;
 }
 
-/* *ret stays NULL when there is no such key. */
-static int get_optional(json_object *o, const char *key, size_t max, char **ret) {
-        const char *value;
-
-        if (!json_object_object_get_ex(o, key, NULL))
-                return 0;
-        int r = json_get_string(o, key, max, &value);
-        if (r < 0)
-                return r;
-        *ret = strdup(value);
-        return *ret ? 0 : -ENOMEM;
-}
-
 static int parse_strings(json_object *o, Snapshot *s) {
         _cleanup_free_ char *uuid = NULL, *boot = NULL;
         const char *id, *kind;
@@ -158,7 +145,7 @@ static int parse_strings(json_object *o, Snapshot *s) {
         if (r >= 0)
                 r = json_get_string(o, "kind", 16, &kind);
         for (size_t i = 0; i < ELEMENTSOF(strings) && r >= 0; i++)
-                r = get_optional(o, strings[i].key, strings[i].max, strings[i].field);
+                r = json_dup_optional(o, strings[i].key, strings[i].max, strings[i].field);
         if (r >= 0 && uuid)
                 r = hex_to_id(uuid, s->uuid);
         if (r < 0)
@@ -173,10 +160,7 @@ static int parse_strings(json_object *o, Snapshot *s) {
 
 static int parse_numbers(json_object *o, Snapshot *s) {
         uint64_t owner, cpus;
-        const struct {
-                const char *key;
-                uint64_t min, max, *field;
-        } numbers[] = {
+        const JsonNumber numbers[] = {
                 { "owner-uid", 0, UINT32_MAX - 1, &owner },
                 { "created", 0, INT64_MAX, &s->created_usec },
                 { "number", 0, INT64_MAX, &s->number },
@@ -188,11 +172,9 @@ static int parse_numbers(json_object *o, Snapshot *s) {
                 { "cpus", 1, 255, &cpus },
         };
 
-        for (size_t i = 0; i < ELEMENTSOF(numbers); i++) {
-                int r = json_get_u64(o, numbers[i].key, numbers[i].min, numbers[i].max, numbers[i].field);
-                if (r < 0)
-                        return r;
-        }
+        int r = json_get_numbers(o, numbers, ELEMENTSOF(numbers));
+        if (r < 0)
+                return r;
         s->owner_uid = (uid_t) owner;
         s->cpus = (uint32_t) cpus;
         return 0;

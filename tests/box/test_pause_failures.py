@@ -4,13 +4,14 @@
 import concurrent.futures
 import contextlib
 import glob
+import json
 import os
 import signal
 
 import dbus
 import pytest
 
-from cubetest import (ERROR, bus, created, ctl, ctl_ok, events, helper_pid, journal, leftovers, nothing_left_since, options, prop, run,
+from cubetest import (ERROR, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, leftovers, nothing_left_since, options, prop, run,
                       sandbox, sandbox_ids, snapshot_dirs, wait_for)
 from snapshots import counting, goes_on, put, sector
 from test_operations import prop_or_none
@@ -165,6 +166,48 @@ def test_it_is_killed_while_it_is_resumed(clean):
             ctl_ok("kill", sandbox_id)
             assert job.exception().get_dbus_name() == ERROR + "GuestFailed"
         assert sandbox_id not in sandbox_ids()
+
+
+def saved_state(path):
+    with contextlib.suppress(FileNotFoundError, ValueError), open(path) as f:
+        return json.load(f).get("state")
+    return None
+
+
+@contextlib.contextmanager
+def stopped_in_a_resume(sandbox_id):
+    """Its resume, with cubed standing still once that was written down, before it is over; the future answer."""
+    path = f"/run/cubed/sandbox/{sandbox_id}/state.json"
+    pid = cubed_pid()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        job = pool.submit(lambda: sandbox(sandbox_id, bus()).Resume(options({}), timeout=60))
+        while not saved_state(path):
+            assert not job.done()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert saved_state(path) == "resuming"
+            yield job
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_resume_that_can_not_be_written_down_has_come_to_nothing(clean):
+    with counting() as sandbox_id:
+        put(sandbox_id, 30, "kept")
+        pause(sandbox_id)
+        obstacle = f"/run/cubed/sandbox/{sandbox_id}/state.json.new"
+        with stopped_in_a_resume(sandbox_id) as job:
+            os.mkdir(obstacle)
+        message = str(job.exception())
+        assert "could not be resumed: saving its state: Is a directory" in message
+        # Nobody removes what is not ours.
+        os.rmdir(obstacle)
+        os.rmdir(os.path.dirname(obstacle))
+        assert prop(sandbox_id, "State") == "failed"
+        assert "resumed" not in events(sandbox_id)
+        resume(sandbox_id)
+        goes_on(sandbox_id)
+        assert sector(sandbox_id, 30) == "kept"
 
 
 def test_a_pause_waits_for_a_snapshot(clean):

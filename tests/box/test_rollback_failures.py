@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from cubetest import bus, created_from, ctl, ctl_ok, options, prop, remove_snapshot, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for
+from cubetest import bus, created_from, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for
 from snapshots import count, counting, goes_on, put, sector
 from test_restart import crash, restart
 from test_rollback import refused, rollback
@@ -94,11 +94,24 @@ def test_what_is_asked_in_it_is_answered(clean):
         assert sector(sandbox_id, 5) == "old"
 
 
+@contextlib.contextmanager
+def limit_comes_back(sandbox_id):
+    """What its scope may have is raised, as for a rollback to when its guest had more, and has to come down again."""
+    def limit():
+        return run("systemctl", "show", "--value", "-p", "MemoryMax", f"cube-{sandbox_id}.scope", check=True).stdout.strip()
+
+    before = limit()
+    run("systemctl", "set-property", "--runtime", f"cube-{sandbox_id}.scope", "MemoryMax=3G", check=True)
+    assert limit() == b"3221225472" != before
+    yield
+    wait_for("its memory limit to be settled", lambda: limit() == before)
+
+
 @pytest.mark.parametrize("again", [restart, crash])
 def test_cubed_is_restarted_in_it(clean_again, again):  # noqa: F811
     with to_be_rolled_back() as (sandbox_id, instant):
         before = snapshot_dirs()
-        with in_the_middle(sandbox_id, instant) as job:
+        with in_the_middle(sandbox_id, instant) as job, limit_comes_back(sandbox_id):
             again()
             assert job.exception()
         assert sector(sandbox_id, 5) == "new"
@@ -122,8 +135,9 @@ def test_cubed_is_killed_while_it_waits_for_the_agent(clean_again):  # noqa: F81
             job = pool.submit(sandbox(sandbox_id, bus()).Rollback, instant, options({}), timeout=120)
             wait_for("the safety copy", lambda: snapshot_dirs() - before)
             wait_for("the other guest to run", lambda: count_of_vmm_overlay(sandbox_id))
-            crash()
-            assert job.exception()
+            with limit_comes_back(sandbox_id):
+                crash()
+                assert job.exception()
         assert sector(sandbox_id, 5) == "old"
         assert prop(sandbox_id, "BaseSnapshot") == instant
         wait_for("the safety copy to be gone", lambda: snapshot_dirs() == before)

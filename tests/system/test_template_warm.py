@@ -4,6 +4,7 @@
 One build has everything in it that can be right, for each takes a boot; those that fail share nothing.
 """
 
+import hashlib
 import signal
 import subprocess
 
@@ -22,11 +23,27 @@ def arguments(name, *options):
 
 
 @pytest.fixture(scope="module")
-def warm():
+def app(tmp_path_factory):
+    """A tree to be copied, with what a copy can get wrong."""
+    top = tmp_path_factory.mktemp("copied") / "app"
+    (top / "bin").mkdir(parents=True)
+    (top / "bin" / "hello").write_text("#!/bin/sh\necho hello from $0\n")
+    (top / "bin" / "hello").chmod(0o755)
+    (top / "bin" / "alias").symlink_to("hello")
+    (top / "private").write_text("1")
+    (top / "private").chmod(0o600)
+    (top / "blob").write_bytes(bytes(range(256)) * 8192)
+    return top
+
+
+@pytest.fixture(scope="module")
+def warm(app):
     """Its log. A server in the directory of user, which gets a file in time and says so."""
     log = cubetest.run("cubectl", *arguments(
         "warm", "--user", "user", "--cwd", "/home/user", "--env", "COLOUR=blue",
+        "--copy", f"{app}:/opt/deep/app", "--copy", f"{app}/blob:/usr/share/",
         "--setup", "echo $COLOUR $(id -un) $PWD",
+        "--setup", "/opt/deep/app/bin/alias; cat /opt/deep/app/private || echo it-is-private",
         "--setup", "echo it-is-me >mark; (sleep 1; echo late) & echo early",
         "--start", f'exec python3 -c "{SERVER}"',
         "--ready", f'python3 -c "{ASK}"'), check=True, timeout=900).stderr.decode()
@@ -36,6 +53,19 @@ def warm():
 
 def test_setup_has_user_directory_and_environment(warm):
     assert "blue user /home/user\n" in warm
+
+
+def test_what_was_copied_is_there_for_setup(warm):
+    assert "hello from /opt/deep/app/bin/alias\n" in warm and "it-is-private\n" in warm
+
+
+def test_what_was_copied_is_in_each_sandbox(warm, app):
+    with cubetest.created("--template", "warm") as sandbox_id:
+        same = hashlib.sha256((app / "blob").read_bytes()).hexdigest()
+        sums = ctl_ok("exec", sandbox_id, "--", "sha256sum", "/opt/deep/app/blob", "/usr/share/blob")
+        assert [line.split()[0] for line in sums.splitlines()] == [same, same]
+        listed = ctl_ok("exec", sandbox_id, "--", "stat", "-c", "%a %U %n", "/opt/deep/app/bin/hello", "/opt/deep/app/private")
+        assert listed.splitlines() == ["755 root /opt/deep/app/bin/hello", "600 root /opt/deep/app/private"]
 
 
 def test_what_a_command_leaves_behind_still_prints(warm):

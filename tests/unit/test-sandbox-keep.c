@@ -226,6 +226,51 @@ TEST(forgotten_while_it_is_written) {
         case_done(&c);
 }
 
+TEST(forgotten_while_it_is_written_the_snapshot_goes_behind_the_file) {
+        Case c;
+        char id[21];
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        strcpy(id, n->id);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        sandbox_forget_kept(s, NULL);
+        /* As when a pause is called off. */
+        n->kind = SNAPSHOT_FORK;
+        snapshot_release(n);
+        (void) kept(&c, 1);
+        assert_true(!there(&c, "sandboxes/" MADE_SANDBOX));
+        assert_true(snapshot_store_find(c.f.store, id));
+        settle(&c);
+        assert_true(!snapshot_store_find(c.f.store, id));
+        sandbox_done(s);
+        fixture_done(&c.f);
+}
+
+TEST(when_the_store_dies_the_snapshot_stays_as_it_is) {
+        Case c;
+        char id[21];
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        strcpy(id, n->id);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(kept(&c, 1));
+        sandbox_set_tops(s, n, n);
+        snapshot_release(n);
+        assert_ok(kill(c.f.stored, SIGSTOP));
+        sandbox_forget_kept(s, n);
+        fixture_kill_stored(&c.f);
+        while (sd_event_run(c.f.event, 0) > 0)
+                ;
+        sandbox_done(s);
+        n = snapshot_store_find(c.f.store, id);
+        assert_true(n && n->kind == SNAPSHOT_PAUSE);
+        fixture_done(&c.f);
+}
+
 TEST(a_cubed_that_goes_down_leaves_it_to_the_next) {
         Case c;
 
