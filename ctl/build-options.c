@@ -122,10 +122,32 @@ static int warm_option(BuildOptions *o, int c) {
         return 0;
 }
 
+static int network_option(BuildOptions *o, int c) {
+        switch (c) {
+        case BUILD_NETWORK:
+                return policy_options_set_default(&o->policy, "network", optarg);
+        case BUILD_ALLOW:
+                return policy_options_add(&o->policy.allow, optarg);
+        case BUILD_DENY:
+                return policy_options_add(&o->policy.deny, optarg);
+        case BUILD_INBOUND:
+                return policy_options_add(&o->policy.inbound, optarg);
+        case BUILD_BUILD_NETWORK:
+                return policy_options_set_default(&o->build_policy, "build-network", optarg);
+        case BUILD_BUILD_ALLOW:
+                return policy_options_add(&o->build_policy.allow, optarg);
+        case BUILD_BUILD_DENY:
+                return policy_options_add(&o->build_policy.deny, optarg);
+        }
+        return 0;
+}
+
 int build_option(BuildOptions *o, int c) {
         int r = template_option(o, c);
 
-        return r != 0 ? r : warm_option(o, c);
+        if (r == 0)
+                r = warm_option(o, c);
+        return r != 0 ? r : network_option(o, c);
 }
 
 int build_options_check(const BuildOptions *o) {
@@ -133,6 +155,8 @@ int build_options_check(const BuildOptions *o) {
                 return ctl_usage("'template build' needs --rootfs=TAR or --rootfs=DIR.");
         if (o->no_warm && (o->n_copies > 0 || o->setup || o->start || o->ready))
                 return ctl_usage("--no-warm runs nothing in a guest, so --copy, --setup, --start and --ready don't go with it.");
+        if (o->no_warm && policy_options_given(&o->build_policy))
+                return ctl_usage("--no-warm runs nothing in a guest, so --build-network, --build-allow and --build-deny don't go with it.");
         return 0;
 }
 
@@ -146,6 +170,8 @@ void build_options_done(BuildOptions *o) {
         }
         o->setup = text_strv_free(o->setup);
         exec_options_done(&o->exec);
+        policy_options_done(&o->policy);
+        policy_options_done(&o->build_policy);
 }
 
 static int append_string(sd_bus_message *m, const char *name, const char *value) {
@@ -222,5 +248,9 @@ int build_options_append(sd_bus_message *m, const BuildOptions *o, int kernel_fd
                 r = append_template(m, o, kernel_fd, modules_fd);
         if (r >= 0)
                 r = append_warm(m, o);
+        if (r >= 0)
+                r = policy_options_append_entry(m, "network-policy", &o->policy);
+        if (r >= 0)
+                r = policy_options_append_entry(m, "build-network-policy", &o->build_policy);
         return r < 0 ? r : sd_bus_message_close_container(m);
 }

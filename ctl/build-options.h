@@ -8,6 +8,7 @@
 #include "base/macros.h"
 #include "ctl/ctl.h"
 #include "ctl/exec-options.h"
+#include "ctl/policy-options.h"
 
 /* As many as cubed takes in one call. */
 #define BUILD_COPIES_MAX 12U
@@ -28,6 +29,8 @@ typedef struct BuildOptions {
         const char *start, *ready;
         uint64_t timeout_usec, ready_timeout_usec;
         ExecOptions exec;       /* env, user and cwd of the commands */
+        PolicyOptions policy;   /* of its sandboxes */
+        PolicyOptions build_policy;
 } BuildOptions;
 
 enum {
@@ -46,6 +49,13 @@ enum {
         BUILD_READY,
         BUILD_TIMEOUT,
         BUILD_READY_TIMEOUT,
+        BUILD_NETWORK,
+        BUILD_ALLOW,
+        BUILD_DENY,
+        BUILD_INBOUND,
+        BUILD_BUILD_NETWORK,
+        BUILD_BUILD_ALLOW,
+        BUILD_BUILD_DENY,
 };
 
 #define BUILD_SHORT "e:u:C:"
@@ -65,6 +75,13 @@ enum {
         { "ready", required_argument, NULL, BUILD_READY },              \
         { "timeout", required_argument, NULL, BUILD_TIMEOUT },          \
         { "ready-timeout", required_argument, NULL, BUILD_READY_TIMEOUT }, \
+        { "network", required_argument, NULL, BUILD_NETWORK },          \
+        { "allow", required_argument, NULL, BUILD_ALLOW },              \
+        { "deny", required_argument, NULL, BUILD_DENY },                \
+        { "inbound", required_argument, NULL, BUILD_INBOUND },          \
+        { "build-network", required_argument, NULL, BUILD_BUILD_NETWORK }, \
+        { "build-allow", required_argument, NULL, BUILD_BUILD_ALLOW },  \
+        { "build-deny", required_argument, NULL, BUILD_BUILD_DENY },    \
         { "env", required_argument, NULL, 'e' },                        \
         { "user", required_argument, NULL, 'u' },                       \
         { "cwd", required_argument, NULL, 'C' }
@@ -84,7 +101,11 @@ enum {
         "     --ready-timeout=TIME How long that may take; default: 60s\n"              \
         "  -e --env=NAME=VALUE -u --user=USER -C --cwd=DIR   Of these commands\n"       \
         "     --timeout=TIME       Of the whole build; default: BuildTimeout=\n"        \
-        "     --no-warm            Save no guest: each sandbox boots\n"
+        "     --no-warm            Save no guest: each sandbox boots\n"                 \
+        "     --build-network=deny|internet --build-allow=RULE --build-deny=RULE\n"    \
+        "                          What may be reached while it is built\n"            \
+        "     --network=deny|internet  What its sandboxes may reach, unless they say otherwise\n" \
+        POLICY_RULE_OPTIONS_HELP
 
 /* 1 when the option is one of these, 0 when not, negative once it was said what is wrong. */
 int build_option(BuildOptions *o, int c);

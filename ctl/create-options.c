@@ -58,6 +58,20 @@ static int check_one_source(const CreateOptions *o) {
         return 1;
 }
 
+static int network_option(CreateOptions *o, int c) {
+        switch (c) {
+        case CREATE_NETWORK:
+                return policy_options_set_default(&o->policy, "network", optarg);
+        case CREATE_ALLOW:
+                return policy_options_add(&o->policy.allow, optarg);
+        case CREATE_DENY:
+                return policy_options_add(&o->policy.deny, optarg);
+        case CREATE_INBOUND:
+                return policy_options_add(&o->policy.inbound, optarg);
+        }
+        return limit_option(&o->limits, c);
+}
+
 int create_option(CreateOptions *o, int c) {
         switch (c) {
         case CREATE_TEMPLATE:
@@ -92,7 +106,7 @@ int create_option(CreateOptions *o, int c) {
                 o->request_id = optarg;
                 return 1;
         }
-        return 0;
+        return network_option(o, c);
 }
 
 int create_source(CreateOptions *o, const char *s) {
@@ -104,6 +118,7 @@ int create_source(CreateOptions *o, const char *s) {
 
 void create_options_done(CreateOptions *o) {
         o->labels = text_strv_free(o->labels);
+        policy_options_done(&o->policy);
 }
 
 static int append_string(sd_bus_message *m, const char *name, const char *value) {
@@ -160,6 +175,10 @@ int create_options_append(sd_bus_message *m, const CreateOptions *o) {
                 r = append_string(m, "request-id", o->request_id);
         if (r >= 0 && o->labels)
                 r = append_labels(m, o->labels);
+        if (r >= 0)
+                r = policy_options_append_entry(m, "network-policy", &o->policy);
+        if (r >= 0)
+                r = limit_options_append(m, &o->limits);
         if (r >= 0 && o->bind_client)
                 r = sd_bus_message_append(m, "{sv}", "bind-client", "b", 1);
         return r < 0 ? r : sd_bus_message_close_container(m);

@@ -8,6 +8,8 @@
 
 #include "base/macros.h"
 #include "ctl/ctl.h"
+#include "ctl/limit-options.h"
+#include "ctl/policy-options.h"
 
 typedef struct CreateOptions {
         const char *template; /* NULL: cubed's default */
@@ -18,6 +20,8 @@ typedef struct CreateOptions {
         uint64_t checkpoint_usec; /* UINT64_MAX: before each exec */
         uint32_t cpus;
         char **labels;        /* KEY=VALUE */
+        PolicyOptions policy;
+        LimitOptions limits;
         bool bind_client;
 } CreateOptions;
 
@@ -34,6 +38,10 @@ enum {
         CREATE_HOSTNAME,
         CREATE_LABEL,
         CREATE_REQUEST_ID,
+        CREATE_NETWORK,
+        CREATE_ALLOW,
+        CREATE_DENY,
+        CREATE_INBOUND,
 };
 
 /* Those that a copy can have otherwise than what it is a copy of. */
@@ -44,7 +52,12 @@ enum {
         { "on-timeout", required_argument, NULL, CREATE_ON_TIMEOUT },           \
         { "checkpoint", required_argument, NULL, CREATE_CHECKPOINT },           \
         { "cpu-quota", required_argument, NULL, CREATE_CPU_QUOTA },             \
-        { "label", required_argument, NULL, CREATE_LABEL }
+        { "label", required_argument, NULL, CREATE_LABEL },                     \
+        { "network", required_argument, NULL, CREATE_NETWORK },                 \
+        { "allow", required_argument, NULL, CREATE_ALLOW },                     \
+        { "deny", required_argument, NULL, CREATE_DENY },                       \
+        { "inbound", required_argument, NULL, CREATE_INBOUND },                 \
+        LIMIT_OPTIONS
 
 #define CREATE_OPTIONS                                                          \
         FORK_OPTIONS,                                                           \
@@ -61,7 +74,9 @@ enum {
         "     --idle-timeout=TIME  How long it may do nothing\n"                        \
         "     --on-timeout=kill|pause|pause-disk  What either of them does\n"           \
         "     --checkpoint=exec|INTERVAL  Save its state before each exec, or that often\n" \
-        "     --label=KEY=VALUE    May be repeated\n"
+        "     --label=KEY=VALUE    May be repeated\n"                                   \
+        "     --network=deny|internet  What it may reach: nothing, or all but private networks\n" \
+        POLICY_RULE_OPTIONS_HELP LIMIT_HELP
 
 #define CREATE_HELP                                                                     \
         "     --template=NAME[:TAG]|ID  What to start from\n"                           \

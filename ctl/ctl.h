@@ -53,6 +53,7 @@ enum {
         CTL_OPTION_VERB = 0x200, /* verbs number theirs from here */
         CTL_OPTION_CREATE = 0x300,
         CTL_OPTION_EXEC = 0x400,
+        CTL_OPTION_LIMIT = 0x500,
 };
 
 #define CTL_GLOBAL_SHORT "hqjlp:H:"
@@ -109,9 +110,11 @@ int verb_exec(int argc, char **argv);
 int verb_fork(int argc, char **argv);
 int verb_forward(int argc, char **argv);
 int verb_kill(int argc, char **argv);
+int verb_limit(int argc, char **argv);
 int verb_list(int argc, char **argv);
 int verb_logs(int argc, char **argv);
 int verb_pause(int argc, char **argv);
+int verb_policy(int argc, char **argv);
 int verb_resume(int argc, char **argv);
 int verb_rollback(int argc, char **argv);
 int verb_run(int argc, char **argv);

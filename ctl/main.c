@@ -7,7 +7,9 @@
 #include "ctl/create-options.h"
 #include "ctl/ctl.h"
 #include "ctl/exec-options.h"
+#include "ctl/limit-options.h"
 #include "ctl/pager.h"
+#include "ctl/policy-options.h"
 #include "ctl/polkit-agent.h"
 #include "ctl/snapshot.h"
 #include "ctl/text.h"
@@ -27,7 +29,7 @@ static const Verb verbs[] = {
         { "forward", "ID [LOCAL:]PORT", "Offer a sandbox's port on 127.0.0.1", NULL, verb_forward, 1 },
         { "list", "", "List sandboxes", NULL, verb_list, 1 },
         { "show", "[ID...]", "Show properties of sandboxes, also of ones that are gone", NULL, verb_show, 1 },
-        { "status", "ID", "Show a sandbox and its last log lines",
+        { "status", "[ID]", "Show a sandbox and its last log lines, or the service",
           "  -n --lines=N            Log lines\n", verb_status, 1 },
         { "stop", "ID...", "Ask the guest to power off", NULL, verb_stop, 1 },
         { "kill", "ID...", "End a sandbox at once", NULL, verb_kill, 1 },
@@ -41,6 +43,12 @@ static const Verb verbs[] = {
           "     --to=N               To its checkpoint N instead\n", verb_rollback, 1 },
         { "fork", "ID", "Create sandboxes from the state of one, print their ids",
           "  -n --number=N           How many; default: 1\n" FORK_HELP, verb_fork, 1 },
+        { "policy", "WORD ID [RULE...]", "Show or change what a sandbox may reach",
+          "  show ID | set ID OPTION... | allow|deny|inbound ID RULE... | remove ID RULE... | clear ID\n"
+          "     --default=deny|internet  Nothing, or all but private networks\n" POLICY_RULE_OPTIONS_HELP, verb_policy, 1 },
+        { "limit", "ID OPTION...", "Change limits of a sandbox",
+          "     --memory=SIZE        256M, 2G\n"
+          "     --cpu-quota=PERCENT  CPU time, 100% for each CPU\n" LIMIT_HELP, verb_limit, 1 },
         { "logs", "ID", "Show what the journal has about a sandbox",
           "  -f --follow             Go on with what comes\n"
           "  -n --lines=N            The last N only\n"

@@ -25,6 +25,65 @@ static int read_labels(sd_bus_message *m, json_object **ret) {
         return 0;
 }
 
+static int read_strings(sd_bus_message *m, json_object **ret) {
+        json_object *l = json_object_new_array();
+        const char *s;
+
+        int r = sd_bus_message_enter_container(m, 'a', "s");
+        while (r >= 0 && (r = sd_bus_message_read_basic(m, 's', &s)) > 0)
+                if (json_object_array_add(l, json_object_new_string(s)) < 0)
+                        r = -ENOMEM;
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        if (r < 0) {
+                json_object_put(l);
+                return r;
+        }
+        *ret = l;
+        return 0;
+}
+
+static int read_entry(sd_bus_message *m, json_object *o) {
+        const char *name, *type, *s;
+        json_object *value = NULL;
+
+        int r = sd_bus_message_read_basic(m, 's', &name);
+        if (r >= 0)
+                r = sd_bus_message_peek_type(m, NULL, &type);
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'v', type);
+        if (r >= 0 && streq(type, "as"))
+                r = read_strings(m, &value);
+        else if (r >= 0 && streq(type, "s")) {
+                r = sd_bus_message_read_basic(m, 's', &s);
+                value = r >= 0 ? json_object_new_string(s) : NULL;
+        } else if (r >= 0)
+                r = sd_bus_message_skip(m, type);
+        if (r >= 0 && json_object_object_add(o, name, value) < 0)
+                r = -ENOMEM;
+        return r < 0 ? r : sd_bus_message_exit_container(m);
+}
+
+/* Of strings and lists of them. */
+static int read_policy(sd_bus_message *m, json_object **ret) {
+        json_object *o = json_object_new_object();
+
+        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
+        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                r = read_entry(m, o);
+                if (r >= 0)
+                        r = sd_bus_message_exit_container(m);
+        }
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
+        if (r < 0) {
+                json_object_put(o);
+                return r;
+        }
+        *ret = o;
+        return 0;
+}
+
 /* The types that our properties have; others become null. */
 static int read_value(sd_bus_message *m, const char *type, json_object **ret) {
         const char *s;
@@ -51,6 +110,8 @@ static int read_value(sd_bus_message *m, const char *type, json_object **ret) {
                         *ret = json_object_new_boolean(b);
         } else if (streq(type, "a{ss}"))
                 r = read_labels(m, ret);
+        else if (streq(type, "a{sv}"))
+                r = read_policy(m, ret);
         else
                 r = sd_bus_message_skip(m, type);
         return r;
@@ -121,6 +182,8 @@ static void print_number(const char *name, uint64_t v) {
 
         if (has_suffix(name, "Timestamp") || streq(name, "Deadline"))
                 printf("%s", v == UINT64_MAX ? "infinity" : text_timestamp(when, v));
+        else if (startswith(name, "Network") && has_suffix(name, "Max") && (v == UINT64_MAX || v == UINT32_MAX))
+                printf("infinity");
         else if (has_suffix(name, "USec"))
                 printf("%s", format_usec(span, v));
         else
@@ -132,21 +195,37 @@ static void print_text(const char *s) {
         fputs(strempty(text), stdout);
 }
 
-static void print_value(const char *name, json_object *v) {
-        bool first = true;
+static void print_member(const char *key, json_object *v, bool *first, const char *separator) {
+        fputs(*first ? "" : separator, stdout);
+        print_text(key);
+        putchar('=');
+        print_text(strempty(json_object_get_string(v)));
+        *first = false;
+}
 
+/* Rules of a policy have blanks in them, and there may be several of a list. */
+static void print_object(json_object *o) {
+        bool first = true, lists = false;
+
+        json_object_object_foreach(o, k, v)
+                lists |= k && json_object_is_type(v, json_type_array);
+        json_object_object_foreach(o, key, member) {
+                if (!json_object_is_type(member, json_type_array)) {
+                        print_member(key, member, &first, lists ? "; " : " ");
+                        continue;
+                }
+                for (size_t i = 0; i < json_object_array_length(member); i++)
+                        print_member(key, json_object_array_get_idx(member, i), &first, "; ");
+        }
+}
+
+static void print_value(const char *name, json_object *v) {
         switch (json_object_get_type(v)) {
         case json_type_int:
                 print_number(name, json_object_get_uint64(v));
                 break;
         case json_type_object:
-                json_object_object_foreach(v, key, member) {
-                        fputs(first ? "" : " ", stdout);
-                        print_text(key);
-                        putchar('=');
-                        print_text(strempty(json_object_get_string(member)));
-                        first = false;
-                }
+                print_object(v);
                 break;
         case json_type_boolean:
                 fputs(json_object_get_boolean(v) ? "yes" : "no", stdout);

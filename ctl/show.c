@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "ctl/ctl.h"
 #include "ctl/gone.h"
@@ -31,6 +32,49 @@ int sandbox_properties(sd_bus *bus, const char *id, json_object **ret) {
                 ctl_note("There is no sandbox %s, and the journal tells of no end of one; 'cubectl list' shows yours.", id);
         else if (r < 0)
                 ctl_note("There is no sandbox %s, and the journal can't be read: %s", id, strerror(-r));
+        return r;
+}
+
+int sandbox_statistics(sd_bus *bus, const char *id, bool ask, json_object **ret) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *call = NULL, *reply = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        char path[CUBE_BUS_PATH_MAX];
+
+        int r = sd_bus_message_new_method_call(bus, &call, CUBE_BUS_NAME, client_path(path, CUBE_BUS_PATH_SANDBOX, id),
+                                               CUBE_BUS_SANDBOX, "GetStatistics");
+        if (r >= 0 && !ask)
+                r = sd_bus_message_set_allow_interactive_authorization(call, 0);
+        if (r >= 0)
+                r = ctl_call_message(bus, NULL, call, &reply, &error);
+        return r < 0 ? r : properties_read(reply, ret);
+}
+
+/* Counters are asked for apart, and not everybody who sees the properties may: no try that is only to be denied, nor one
+ * for what nobody wants. */
+static bool wants_counters(json_object *o) {
+        bool mine = geteuid() == 0 || properties_u64(o, "Owner") == geteuid() || ctl_options.host;
+
+        if (!mine || streq(properties_string(o, "State"), "gone"))
+                return false;
+        if (!ctl_options.properties)
+                return true;
+        for (char **l = ctl_options.properties; *l; l++)
+                if (!json_object_object_get_ex(o, *l, NULL))
+                        return true;
+        return false;
+}
+
+/* Those of the network: what is not of cubed's own the scope's unit tells. */
+static int add_counters(sd_bus *bus, const char *id, json_object *o) {
+        json_object *all = NULL;
+        int r = 0;
+
+        if (!wants_counters(o) || sandbox_statistics(bus, id, false, &all) < 0)
+                return 0;
+        json_object_object_foreach(all, name, v)
+                if (r >= 0 && startswith(name, "Network") && json_object_object_add(o, name, json_object_get(v)) < 0)
+                        r = -ENOMEM;
+        json_object_put(all);
         return r;
 }
 
@@ -83,8 +127,13 @@ static int show_ids(sd_bus *bus, char **ids) {
                 json_object *o;
                 if (sandbox_properties(bus, *ids, &o) < 0)
                         result = EXIT_FAILURE;
-                else
-                        r = add_selected(all, o);
+                else {
+                        r = add_counters(bus, *ids, o);
+                        if (r >= 0)
+                                r = add_selected(all, o);
+                        else
+                                json_object_put(o);
+                }
         }
         if (r >= 0)
                 r = show_objects(all);

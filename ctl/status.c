@@ -31,31 +31,61 @@ static void print_since(const char *name, uint64_t usec) {
                 printf("%12s: %s; %s\n", name, text_timestamp(when, usec), text_relative(ago, usec));
 }
 
-/* "MemoryCurrent" and the like; what is not known is left out. */
-static void print_statistics(sd_bus *bus, const char *id) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
-        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        char size[FORMAT_SIZE_MAX], span[FORMAT_USEC_MAX];
-        const char *name, *type;
-        uint64_t v;
+static void print_traffic(const char *name, json_object *st, const char *way) {
+        char allowed[FORMAT_SIZE_MAX], denied[FORMAT_SIZE_MAX], key[64];
+        uint64_t n[4];
+        static const char *const counters[] = { "Packets", "Bytes", "DeniedPackets", "DeniedBytes" };
 
-        int r = ctl_call_sandbox(bus, NULL, id, "GetStatistics", &reply, &error, NULL);
-        if (r >= 0)
-                r = sd_bus_message_enter_container(reply, 'a', "{sv}");
-        while (r >= 0 && (r = sd_bus_message_enter_container(reply, 'e', "sv")) > 0) {
-                r = sd_bus_message_read_basic(reply, 's', &name);
-                if (r >= 0)
-                        r = sd_bus_message_peek_type(reply, NULL, &type);
-                if (r < 0 || !streq(type, "t"))
-                        return;
-                r = sd_bus_message_read(reply, "v", "t", &v);
-                if (r >= 0 && streq(name, "MemoryCurrent"))
-                        printf("%12s: %s used on the host\n", "Memory", format_size(size, v));
-                if (r >= 0 && streq(name, "CPUUsageUSec"))
-                        printf("%12s: %s used\n", "CPU", format_usec(span, v));
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(reply);
+        for (size_t i = 0; i < ELEMENTSOF(counters); i++) {
+                (void) snprintf(key, sizeof(key), "Network%s%s", counters[i], way);
+                n[i] = properties_u64(st, key);
         }
+        printf("%12s: %llu packets, %s", name, (unsigned long long) n[0], format_size(allowed, n[1]));
+        if (n[2] > 0)
+                printf("; %sdenied %llu packets, %s%s", text_color(TEXT_YELLOW), (unsigned long long) n[2],
+                       format_size(denied, n[3]), text_color(TEXT_NORMAL));
+        putchar('\n');
+}
+
+/* What is not known is left out. */
+static void print_statistics(sd_bus *bus, const char *id) {
+        char size[FORMAT_SIZE_MAX], span[FORMAT_USEC_MAX];
+        json_object *st = NULL;
+
+        if (sandbox_statistics(bus, id, true, &st) < 0)
+                return;
+        if (json_object_object_get_ex(st, "MemoryCurrent", NULL))
+                printf("%12s: %s used on the host\n", "Memory", format_size(size, properties_u64(st, "MemoryCurrent")));
+        if (json_object_object_get_ex(st, "CPUUsageUSec", NULL))
+                printf("%12s: %s used\n", "CPU", format_usec(span, properties_u64(st, "CPUUsageUSec")));
+        if (json_object_object_get_ex(st, "NetworkPacketsOut", NULL)) {
+                print_traffic("Sent", st, "Out");
+                print_traffic("Received", st, "In");
+                printf("%12s: %llu open\n", "Connections", (unsigned long long) properties_u64(st, "NetworkOpenConnections"));
+        }
+        json_object_put(st);
+}
+
+static size_t count_rules(json_object *policy, const char *list) {
+        json_object *l;
+        return json_object_object_get_ex(policy, list, &l) ? json_object_array_length(l) : 0;
+}
+
+/* In a line; `policy show` has the rules. */
+static void print_network(json_object *o) {
+        static const char *const lists[] = { "allow", "deny", "inbound" };
+        const char *address4 = properties_string(o, "NetworkAddress"), *address6 = properties_string(o, "NetworkAddress6");
+        json_object *policy;
+
+        if (!isempty(address4) || !isempty(address6))
+                printf("%12s: %s%s%s\n", "Address", address4, isempty(address4) || isempty(address6) ? "" : " ", address6);
+        if (!json_object_object_get_ex(o, "NetworkPolicy", &policy))
+                return;
+        printf("%12s: %s", "Network", properties_string(policy, "default"));
+        for (size_t i = 0; i < ELEMENTSOF(lists); i++)
+                if (count_rules(policy, lists[i]) > 0)
+                        printf(", %zu %s", count_rules(policy, lists[i]), lists[i]);
+        putchar('\n');
 }
 
 static void print_gone(json_object *o, const char *id) {
@@ -94,6 +124,7 @@ static void print_present(json_object *o, const char *id) {
         print_line("Owner", text_user(user, (uid_t) properties_u64(o, "Owner")));
         printf("%12s: %s memory, %llu CPU, %s disk\n", "Size", format_size(memory, properties_u64(o, "Memory")),
                (unsigned long long) properties_u64(o, "CPUs"), format_size(disk, properties_u64(o, "Disk")));
+        print_network(o);
         print_line("Kernel", properties_string(o, "KernelRelease"));
         print_line("Scope", properties_string(o, "Scope"));
         printf("%12s: %llu (cube-vmm)\n", "Main PID", (unsigned long long) properties_u64(o, "VMMPID"));
@@ -131,6 +162,33 @@ static int show_status(sd_bus *bus, const char *id, unsigned lines) {
         return running ? EXIT_SUCCESS : STATUS_NOT_RUNNING;
 }
 
+/* Without an id: the service itself. */
+static int show_service(sd_bus *bus) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        json_object *o;
+
+        int r = properties_get(bus, CUBE_BUS_PATH, CUBE_BUS_MANAGER, &o, &error);
+        if (r < 0)
+                return ctl_fail(r, &error, "look at cubed");
+        if (ctl_options.json != JSON_OFF)
+                return json_print(o);
+
+        const char *fault = properties_string(o, "NetworkError"), *uplink = properties_string(o, "Uplink");
+        TextColor color = isempty(fault) ? TEXT_GREEN : TEXT_RED;
+        printf("%s●%s cubed %s\n", text_color(color), text_color(TEXT_NORMAL), properties_string(o, "Version"));
+        printf("%12s: %llu\n", "Sandboxes", (unsigned long long) properties_u64(o, "NSandboxes"));
+        if (!isempty(fault)) {
+                printf("%12s: %s%s%s\n", "Network", text_color(TEXT_RED), fault, text_color(TEXT_NORMAL));
+        } else {
+                const char *net6 = properties_string(o, "Network6");
+                printf("%12s: %s%s%s\n", "Network", properties_string(o, "Network4"), isempty(net6) ? "" : " ", net6);
+                print_line("Uplink", isempty(uplink) ? "none: sandboxes can't leave this host" : uplink);
+                printf("%12s: %llu ready\n", "Slots", (unsigned long long) properties_u64(o, "NetworkFreeSlots"));
+        }
+        json_object_put(o);
+        return ferror(stdout) ? -EIO : EXIT_SUCCESS;
+}
+
 int verb_status(int argc, char **argv) {
         static const struct option options[] = {
                 CTL_GLOBAL_OPTIONS,
@@ -151,12 +209,14 @@ int verb_status(int argc, char **argv) {
                 if (r < 0)
                         return r;
         }
-        r = ctl_check_arguments(argc, argv, 1, 1);
-        if (r >= 0)
+        r = ctl_check_arguments(argc, argv, 0, 1);
+        if (r >= 0 && optind < argc)
                 r = ctl_check_id(argv[optind]);
         if (r >= 0)
                 r = ctl_connect(&bus);
         if (r < 0)
                 return r;
+        if (optind == argc)
+                return show_service(bus);
         return show_status(bus, argv[optind], lines);
 }

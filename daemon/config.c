@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdarg.h>
 
 #include "base/fd-util.h"
@@ -32,6 +33,7 @@ typedef enum ConfigType {
         TYPE_MARK,       /* one bit of 32 */
         TYPE_POLICY,     /* deny, internet */
         TYPE_RATE,       /* a size, or "infinity" */
+        TYPE_USERS,      /* names and uids with blanks between; empty resets */
 } ConfigType;
 
 /* The keys, as cubed.conf(5) lists them. A minimum of 0 allows 0. */
@@ -74,6 +76,7 @@ static const ConfigKey keys[] = {
         KEY("Network", "AuditIntervalSec", TYPE_USEC, network_audit_usec, "60", USEC_PER_SEC),
         KEY("Network", "IngressUsers", TYPE_TEXT, ingress_users, "", 0),
         KEY("Network", "DefaultPolicy", TYPE_POLICY, default_internet, "deny", 0),
+        KEY("Network", "SpecialRangesUsers", TYPE_USERS, special_users, "", 0),
         KEY("Network", "BandwidthOut", TYPE_RATE, net_limits.bytes_out, "infinity", KIB(1)),
         KEY("Network", "BandwidthIn", TYPE_RATE, net_limits.bytes_in, "infinity", KIB(1)),
         KEY("Network", "PacketsOut", TYPE_COUNT, net_limits.packets_out, "infinity", 1),
@@ -138,6 +141,43 @@ static int set_uid_range(uint32_t *base, uint32_t *count, const char *value) {
 
         *base = (uint32_t) b;
         *count = (uint32_t) n;
+        return 0;
+}
+
+static int find_user(const char *word, uid_t *ret) {
+        const struct passwd *pw;
+        uint32_t uid;
+
+        if (parse_u32(word, &uid) >= 0) {
+                *ret = uid;
+                return uid == (uid_t) -1 ? -ERANGE : 0;
+        }
+        pw = getpwnam(word);
+        if (!pw)
+                return -EINVAL;
+        *ret = pw->pw_uid;
+        return 0;
+}
+
+static int set_users(ConfigUsers *field, const char *value) {
+        _cleanup_free_ char *copy = strdup(value);
+        char *at = copy, *word;
+        ConfigUsers u = {};
+
+        if (!copy)
+                return -ENOMEM;
+        while ((word = strsep(&at, " \t"))) {
+                uid_t uid;
+                if (!*word)
+                        continue;
+                int r = find_user(word, &uid);
+                if (r < 0)
+                        return r;
+                if (u.n == CONFIG_USERS_MAX)
+                        return -ERANGE;
+                u.uid[u.n++] = uid;
+        }
+        *field = u;
         return 0;
 }
 
@@ -254,6 +294,8 @@ static int key_set(Config *c, const ConfigKey *k, const char *value) {
                 return set_mark(key_field(c, k), value);
         case TYPE_POLICY:
                 return set_policy(key_field(c, k), value);
+        case TYPE_USERS:
+                return set_users(key_field(c, k), value);
         case TYPE_BOOL:
                 r = parse_bool(value);
                 if (r >= 0)
@@ -552,6 +594,11 @@ static void dump_usec(FILE *f, uint64_t usec) {
                 fprintf(f, "%lluus", (unsigned long long) usec);
 }
 
+static void dump_users(FILE *f, const ConfigUsers *u) {
+        for (size_t i = 0; i < u->n; i++)
+                fprintf(f, "%s%u", i > 0 ? " " : "", (unsigned) u->uid[i]);
+}
+
 static void dump_value(Config *c, const ConfigKey *k, FILE *f) {
         static const char *const switches[] = { "no", "yes", "auto" };
         void *field = key_field(c, k);
@@ -586,6 +633,9 @@ static void dump_value(Config *c, const ConfigKey *k, FILE *f) {
                 break;
         case TYPE_UID_RANGE:
                 fprintf(f, "0x%x/%u", c->uid_base, c->uid_count);
+                break;
+        case TYPE_USERS:
+                dump_users(f, field);
                 break;
         case TYPE_BOOL:
                 fputs(switches[*(bool *) field], f);

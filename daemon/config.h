@@ -16,12 +16,26 @@
 #include "net/bpf/net-types.h"
 
 #define CONFIG_UNLIMITED UINT32_MAX
+#define CONFIG_USERS_MAX 64U
 
 typedef enum ConfigSwitch {
         CONFIG_NO,
         CONFIG_YES,
         CONFIG_AUTO,
 } ConfigSwitch;
+
+/* Users that a key lists: names are looked up when the file is read. */
+typedef struct ConfigUsers {
+        uid_t uid[CONFIG_USERS_MAX];
+        size_t n;
+} ConfigUsers;
+
+static inline bool config_users_have(const ConfigUsers *u, uid_t uid) {
+        for (size_t i = 0; i < u->n; i++)
+                if (u->uid[i] == uid)
+                        return true;
+        return false;
+}
 
 typedef struct Config {
         /* [Sandbox] */
@@ -58,6 +72,7 @@ typedef struct Config {
         uint64_t network_audit_usec;       /* AuditIntervalSec=60 */
         char *ingress_users;               /* IngressUsers=; names with blanks between; NULL: none */
         bool default_internet;             /* DefaultPolicy=deny; of templates that have none */
+        ConfigUsers special_users;         /* SpecialRangesUsers= */
         NetLimits net_limits;              /* BandwidthOut= ...; UINT64_MAX, UINT32_MAX: none */
 
         /* [Manager] */

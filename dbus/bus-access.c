@@ -3,6 +3,7 @@
 
 #include "daemon/audit.h"
 #include "dbus/bus-objects.h"
+#include "dbus/bus-turn.h"
 
 int bus_actor(sd_bus_message *m, uid_t *ret, sd_bus_error *error) {
         return bus_senders_get(bus_front->senders, m, ret, error);
@@ -30,6 +31,17 @@ int bus_authorize_sandbox(sd_bus_message *m, const Sandbox *s, const char *actio
                           sd_bus_error *error) {
         const BusAccess access = { .action = action, .owner = s->owner_uid, .key = "sandbox", .value = s->id };
         return bus_authorize(m, &access, ret_actor, error);
+}
+
+void bus_again(sd_bus_message *m) {
+        int r = sd_bus_message_rewind(m, 1);
+
+        if (r >= 0)
+                r = sd_bus_enqueue_for_read(bus_front->manager->bus, m);
+        if (r < 0)
+                bus_reply_error(m, NULL, r);
+        polkit_release(bus_front->polkit, m);
+        bus_turn_watch(m);
 }
 
 bool bus_template_visible(const Template *t, uid_t actor) {

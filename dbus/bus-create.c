@@ -5,6 +5,7 @@
 
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
+#include "dbus/bus-policy.h"
 
 #define REQUEST_ID_MAX 128U
 /* Each one halts the guest for a moment. */
@@ -145,6 +146,20 @@ static int check_strings(const SandboxSpec *spec, sd_bus_error *error) {
         return 0;
 }
 
+/* Its own, or that of a template that is not root's: whoever made that may have been allowed special ranges then, and no
+ * longer be. *ret is NULL where the template alone decides. Returns as bus_policy_load(). */
+static int find_policy(sd_bus_message *m, const SandboxSpec *spec, const BusPolicy *own, const char *source,
+                       LoadedPolicy **ret, sd_bus_error *error) {
+        const Template *t = spec->template;
+
+        if (own->given)
+                return bus_policy_load(m, spec->owner_uid, &own->rules, "template", source, ret, error);
+        if (t->has_policy && t->owner_uid != 0)
+                return bus_policy_load(m, spec->owner_uid, &t->policy, "template", source, ret, error);
+        *ret = NULL;
+        return 1;
+}
+
 static int start_create(sd_bus_message *m, const SandboxSpec *spec, sd_bus_error *error) {
         Sandbox *s = NULL;
 
@@ -173,6 +188,8 @@ static int start_create(sd_bus_message *m, const SandboxSpec *spec, sd_bus_error
 }
 
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_(loaded_policy_unrefp) LoadedPolicy *policy = NULL;
+        _cleanup_bus_policy_ BusPolicy own_policy = {};
         _cleanup_strv_ char **labels = NULL;
         SandboxSpec spec = { .on_timeout = (SandboxEnd) bus_front->manager->config.default_on_timeout };
         const char *source, *on_timeout = NULL, *checkpoint = NULL;
@@ -192,6 +209,8 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "request-id", BUS_OPTION_STRING, &spec.request_id, 0 },
                 { "labels", BUS_OPTION_DICT, &labels, 0 },
                 { "bind-client", BUS_OPTION_BOOL, &bind_client, 0 },
+                { "network-policy", BUS_OPTION_POLICY, &own_policy, 0 },
+                BUS_NETWORK_LIMITS(&spec.net_limits),
         };
 
         int r = sd_bus_message_read(m, "s", &source);
@@ -220,7 +239,10 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
                         return r;
         }
         r = find_source(source, &spec, error);
-        if (r < 0)
-                return r;
+        if (r >= 0)
+                r = find_policy(m, &spec, &own_policy, source, &policy, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        spec.policy = policy;
         return start_create(m, &spec, error);
 }

@@ -5,6 +5,8 @@
 #include "daemon/log.h"
 #include "dbus/bus-front.h"
 #include "dbus/bus-objects.h"
+#include "dbus/bus-policy.h"
+#include "dbus/bus-turn.h"
 
 BusFront *bus_front = NULL;
 
@@ -452,6 +454,8 @@ void bus_front_detach(Manager *m) {
                 (void) sd_bus_release_name(m->bus, CUBE_BUS_NAME);
         while (bus_front->n_slots > 0)
                 sd_bus_slot_unref(bus_front->slots[--bus_front->n_slots]);
+        bus_turns_detach();
+        bus_policy_detach(m);
         polkit_free(bus_front->polkit);
         bus_senders_free(bus_front->senders);
         free(bus_front->snapshots);

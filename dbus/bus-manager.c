@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/parse.h"
+#include "daemon/host-network.h"
 #include "dbus/bus-objects.h"
 
 static int method_get_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -64,7 +65,7 @@ int bus_may_list_all(sd_bus_message *m, uid_t *ret_actor, bool *ret_all) {
         int r = bus_authorize(m, &access, ret_actor, &ignored);
         if (r == 0)
                 return 0;
-        if (r == -ESTALE || r == -ENOMEM)
+        if (r == -ENOMEM)
                 return r;
         *ret_all = r > 0;
         return 1;
@@ -257,6 +258,24 @@ static int property_get_loop_max(sd_bus *bus, const char *path, const char *inte
         return sd_bus_message_append(reply, "t", manager_loop_max_usec(bus_front->manager, false));
 }
 
+static int property_get_network(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        HostNetworkInfo i;
+
+        host_network_get_info(bus_front->manager->network, &i);
+        const char *text = streq(property, "Network4") ? i.net4 : streq(property, "Network6") ? i.net6 :
+                streq(property, "Uplink") ? i.uplink : i.error;
+        return sd_bus_message_append(reply, "s", strempty(text));
+}
+
+static int property_get_network_number(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                       sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        HostNetworkInfo i;
+
+        host_network_get_info(bus_front->manager->network, &i);
+        return sd_bus_message_append(reply, "u", streq(property, "NetworkMTU") ? i.mtu : i.n_free_slots);
+}
+
 const sd_bus_vtable bus_manager_vtable[] = {
         SD_BUS_VTABLE_START(0),
 
@@ -306,6 +325,13 @@ const sd_bus_vtable bus_manager_vtable[] = {
 
         SD_BUS_PROPERTY("Version", "s", property_get_version, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("NSandboxes", "u", property_get_n_sandboxes, 0, 0),
+        /* Of the sandboxes; "" and 0: there is none. NetworkError says why there is no network. */
+        SD_BUS_PROPERTY("Network4", "s", property_get_network, 0, 0),
+        SD_BUS_PROPERTY("Network6", "s", property_get_network, 0, 0),
+        SD_BUS_PROPERTY("Uplink", "s", property_get_network, 0, 0),
+        SD_BUS_PROPERTY("NetworkError", "s", property_get_network, 0, 0),
+        SD_BUS_PROPERTY("NetworkMTU", "u", property_get_network_number, 0, 0),
+        SD_BUS_PROPERTY("NetworkFreeSlots", "u", property_get_network_number, 0, 0),
         SD_BUS_PROPERTY("LoopMaxUSec", "t", property_get_loop_max, 0, 0),
         SD_BUS_VTABLE_END
 };

@@ -62,12 +62,15 @@ typedef struct BusAccess {
 int bus_authorize(sd_bus_message *m, const BusAccess *access, uid_t *ret_actor, sd_bus_error *error);
 int bus_authorize_sandbox(sd_bus_message *m, const Sandbox *s, const char *action, uid_t *ret_actor,
                           sd_bus_error *error);
+/* Puts a message that waited for something back into the bus's queue: its handler starts anew, and what polkit granted
+ * still holds. Answers it when that fails. */
+void bus_again(sd_bus_message *m);
 
 /* Common getters: userdata points at the field. */
 int bus_property_uid(sd_bus *bus, const char *path, const char *interface, const char *property,
                      sd_bus_message *reply, void *userdata, sd_bus_error *error);
 
-/* An id that is an array in its struct. */
+/* An id or address that is an array in its struct. */
 int bus_property_id(sd_bus *bus, const char *path, const char *interface, const char *property,
                     sd_bus_message *reply, void *userdata, sd_bus_error *error);
 
@@ -94,6 +97,20 @@ int bus_may_list_all(sd_bus_message *m, uid_t *ret_actor, bool *ret_all);
 int bus_spec_set(SandboxSpec *spec, const char *on_timeout, const char *checkpoint, uint64_t checkpoint_usec,
                  sd_bus_error *error);
 
+/* The limits of its network as options, 0 where one is not given; and their names as properties. */
+#define BUS_NETWORK_LIMITS(l)                                                                     \
+        { "network-bandwidth-out", BUS_OPTION_U64, &(l)->bytes_out, BUS_OPTION_NONZERO },         \
+        { "network-bandwidth-in", BUS_OPTION_U64, &(l)->bytes_in, BUS_OPTION_NONZERO },           \
+        { "network-packets-out", BUS_OPTION_U32, &(l)->packets_out, BUS_OPTION_NONZERO },         \
+        { "network-packets-in", BUS_OPTION_U32, &(l)->packets_in, BUS_OPTION_NONZERO },           \
+        { "network-new-connections", BUS_OPTION_U32, &(l)->flows_new, BUS_OPTION_NONZERO },       \
+        { "network-open-connections", BUS_OPTION_U32, &(l)->flows_open, BUS_OPTION_NONZERO }
+
+/* Appends {sv} entries. */
+int bus_append_network_statistics(sd_bus_message *m, const NetStats *st);
+int bus_property_sandbox_policy(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                sd_bus_message *reply, void *userdata, sd_bus_error *error);
+
 /* Method handlers that have files of their own. */
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
@@ -108,6 +125,9 @@ int bus_method_resume(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_rollback(sd_bus_message *m, void *userdata, sd_bus_error *error);
+
+int bus_method_set_network_policy(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_change_network_policy(sd_bus_message *m, void *userdata, sd_bus_error *error);
 
 int bus_method_exec(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_exec_pty(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "dbus/bus-options.h"
+#include "dbus/bus-policy.h"
 #include "dbus/bus-util.h"
 
 /* A label's key: it comes back as the key of a dictionary and stands in KEY=VALUE in between. */
@@ -66,8 +67,8 @@ int bus_read_strings(sd_bus_message *m, char ***ret, sd_bus_error *error) {
                 return r;
         while ((r = sd_bus_message_read_basic(m, 's', &s)) > 0) {
                 if (n == BUS_STRINGS_MAX)
-                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                                 "More than %u arguments or variables", BUS_STRINGS_MAX);
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "A list has more than %u entries",
+                                                 BUS_STRINGS_MAX);
                 if (n + 1 >= allocated) {
                         allocated = allocated * 2 + 16;
                         char **grown = realloc(l, allocated * sizeof(char *));
@@ -133,6 +134,8 @@ static int read_value(sd_bus_message *m, const BusOption *o, sd_bus_error *error
                 return sd_bus_message_read_basic(m, 'h', o->value);
         case BUS_OPTION_FILES:
                 return read_files(m, o, error);
+        case BUS_OPTION_POLICY:
+                return bus_policy_read(m, o->value, error);
         }
 
         return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
@@ -143,7 +146,7 @@ static const char *type_signature(BusOptionType t) {
         static const char *const signatures[] = {
                 [BUS_OPTION_U32] = "u",    [BUS_OPTION_U64] = "t",      [BUS_OPTION_BOOL] = "b",
                 [BUS_OPTION_STRING] = "s", [BUS_OPTION_STRV] = "as",    [BUS_OPTION_DICT] = "a{ss}",
-                [BUS_OPTION_FD] = "h",      [BUS_OPTION_FILES] = "a(hs)",
+                [BUS_OPTION_FD] = "h",      [BUS_OPTION_FILES] = "a(hs)", [BUS_OPTION_POLICY] = "a{sv}",
         };
         return signatures[t];
 }

@@ -20,6 +20,7 @@ typedef enum BusOptionType {
         BUS_OPTION_DICT,   /* char ***, fresh, KEY=VALUE each */
         BUS_OPTION_FD,     /* borrowed from the message */
         BUS_OPTION_FILES,  /* BusFiles *, borrowed from the message */
+        BUS_OPTION_POLICY, /* BusPolicy *, see bus-policy.h */
 } BusOptionType;
 
 /* Descriptors with a name each. */
@@ -45,7 +46,7 @@ typedef struct BusOption {
  * the caller's to free as well. */
 int bus_options_read(sd_bus_message *m, const BusOption *table, size_t n, sd_bus_error *error);
 
-/* Most strings of one list: more don't fit into a request to the agent anyway. */
+/* Most strings of one list: more don't fit into a request to the agent anyway, nor into a network policy. */
 #define BUS_STRINGS_MAX 16384U
 /* An "as" at the message's place. */
 int bus_read_strings(sd_bus_message *m, char ***ret, sd_bus_error *error);

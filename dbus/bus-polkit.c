@@ -70,11 +70,29 @@ Polkit *polkit_free(Polkit *p) {
         return NULL;
 }
 
-static Question *find_question(Polkit *p, sd_bus_message *m) {
+static bool same_string(const char *a, const char *b) {
+        return streq(strempty(a), strempty(b));
+}
+
+static Question *find_question(Polkit *p, sd_bus_message *m, const char *action, const char *key, const char *value) {
         for (Question *q = p->questions; q; q = q->next)
-                if (q->message == m)
+                if (q->message == m && streq(q->action, action) && same_string(q->key, key) && same_string(q->value, value))
                         return q;
         return NULL;
+}
+
+static void set_drops(Polkit *p, sd_bus_message *m, int enabled) {
+        for (Question *q = p->questions; q; q = q->next)
+                if (q->message == m && q->drop)
+                        (void) sd_event_source_set_enabled(q->drop, enabled);
+}
+
+void polkit_hold(Polkit *p, sd_bus_message *m) {
+        set_drops(p, m, SD_EVENT_OFF);
+}
+
+void polkit_release(Polkit *p, sd_bus_message *m) {
+        set_drops(p, m, SD_EVENT_ONESHOT);
 }
 
 static bool room_for_question(const Polkit *p, uid_t actor, const char *sender) {
@@ -121,8 +139,8 @@ static int read_answer(Question *q, sd_bus_message *answer) {
         return set_denied(&q->error, q);
 }
 
-/* Runs after the message had its second turn, whether or not a handler asked for the answer then:
- * its object may have vanished. */
+/* Runs after the message had its next turn, whether or not a handler asked for the answer then: its object may have
+ * vanished. Not while the message waits for something else, another question above all. */
 static int on_drop(sd_event_source *source, void *userdata) {
         question_free(userdata);
         return 0;
@@ -142,6 +160,7 @@ static int on_answer(sd_bus_message *answer, void *userdata, sd_bus_error *ret_e
                 r = sd_bus_message_rewind(q->message, 1);
         if (r >= 0)
                 r = sd_bus_enqueue_for_read(q->polkit->bus, q->message);
+        polkit_release(q->polkit, q->message);
         if (r < 0) {
                 (void) sd_bus_reply_method_errno(q->message, r, NULL);
                 question_free(q);
@@ -149,20 +168,16 @@ static int on_answer(sd_bus_message *answer, void *userdata, sd_bus_error *ret_e
         return 1;
 }
 
-static int same_string(const char *a, const char *b) {
-        return streq(strempty(a), strempty(b));
-}
+/* What is granted stays for the message's next turns, of which there may be several. */
+static int use_answer(Question *q, sd_bus_error *error) {
+        int r = q->answer;
 
-static int use_answer(Question *q, const char *action, const char *key, const char *value, sd_bus_error *error) {
         if (!q->drop)
                 return -EBUSY;
-        if (!streq(q->action, action) || !same_string(q->key, key) || !same_string(q->value, value))
-                return -ESTALE;
-
-        int r = q->answer;
-        if (r < 0)
+        if (r < 0) {
                 sd_bus_error_move(error, &q->error);
-        question_free(q);
+                question_free(q);
+        }
         return r;
 }
 
@@ -209,9 +224,12 @@ static int ask(Polkit *p, sd_bus_message *m, uid_t actor, const char *action, co
                 q->interactive = !quiet && sd_bus_message_get_allow_interactive_authorization(m) > 0;
                 r = call_polkit(q);
         }
-        if (r < 0)
+        if (r < 0) {
                 question_free(q);
-        return r < 0 ? r : 0;
+                return r;
+        }
+        polkit_hold(p, m);
+        return 0;
 }
 
 int polkit_check(Polkit *p, sd_bus_message *m, uid_t actor, const char *action, const char *key, const char *value,
@@ -219,9 +237,9 @@ int polkit_check(Polkit *p, sd_bus_message *m, uid_t actor, const char *action, 
         assert(p);
         assert(m);
 
-        Question *q = find_question(p, m);
+        Question *q = find_question(p, m, action, key, value);
         if (q)
-                return use_answer(q, action, key, value, error);
+                return use_answer(q, error);
         if (!room_for_question(p, actor, sd_bus_message_get_sender(m)))
                 return sd_bus_error_setf(error, BUS_ERROR_ACCESS_DENIED,
                                          "Access denied: too many questions about %s are open, try again later", action);
@@ -231,8 +249,10 @@ int polkit_check(Polkit *p, sd_bus_message *m, uid_t actor, const char *action, 
 void polkit_client_gone(Polkit *p, const char *unique_name) {
         for (Question *q = p->questions, *next; q; q = next) {
                 next = q->next;
-                /* One whose message waits for its second turn goes by itself. */
-                if (q->slot && streq(sd_bus_message_get_sender(q->message), unique_name))
+                /* One whose message waits for its next turn goes by itself. */
+                if (q->slot && streq(sd_bus_message_get_sender(q->message), unique_name)) {
+                        polkit_release(p, q->message);
                         question_free(q);
+                }
         }
 }

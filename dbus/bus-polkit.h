@@ -4,9 +4,9 @@
 /* Asks polkit whether the sender of a message may do something, without waiting.
  *
  * The question is kept beside the message; when the answer comes the message goes back into the
- * bus's queue, is dispatched a second time and finds the answer. So nothing that a handler looked
- * up lives across the wait. An answer counts only for the action and details that were asked for.
- * Owned by the bus front. */
+ * bus's queue, is dispatched once more and finds the answer. So nothing that a handler looked
+ * up lives across the wait. An answer counts only for the action and details that were asked for;
+ * a message may need several. Owned by the bus front. */
 
 #include <systemd/sd-bus.h>
 #include <systemd/sd-event.h>
@@ -20,6 +20,7 @@
 #define POLKIT_EXEC POLKIT_ACTION("exec")
 #define POLKIT_CONSOLE POLKIT_ACTION("console")
 #define POLKIT_TEMPLATES POLKIT_ACTION("manage-templates")
+#define POLKIT_SPECIAL POLKIT_ACTION("open-special-ranges")
 
 typedef struct Polkit Polkit;
 
@@ -31,5 +32,9 @@ Polkit *polkit_free(Polkit *p);
  * quiet never has the user prompted for a password. */
 int polkit_check(Polkit *p, sd_bus_message *m, uid_t actor, const char *action, const char *key, const char *value,
                  bool quiet, sd_bus_error *error);
+/* Around another wait of the message: what was granted for it stays. Release it once it is in the bus's queue again, or
+ * was answered. */
+void polkit_hold(Polkit *p, sd_bus_message *m);
+void polkit_release(Polkit *p, sd_bus_message *m);
 /* The client left: its questions have nobody to answer to. */
 void polkit_client_gone(Polkit *p, const char *unique_name);

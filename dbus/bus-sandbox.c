@@ -76,6 +76,7 @@ static int method_set_limits(sd_bus_message *m, void *userdata, sd_bus_error *er
         const BusOption options[] = {
                 { "cpu-quota", BUS_OPTION_U64, &limits.cpu_quota_usec, BUS_OPTION_NONZERO },
                 { "memory", BUS_OPTION_U64, &limits.mem_bytes, BUS_OPTION_NONZERO },
+                BUS_NETWORK_LIMITS(&limits.net),
         };
 
         int r = bus_authorize_sandbox(m, s, POLKIT_MANAGE, &actor, error);
@@ -111,6 +112,8 @@ static int append_statistics(sd_bus_message *reply, const SandboxStatistics *st)
                 _cleanup_free_ char *name = bus_text(c->name, strnlen(c->name, sizeof(c->name)));
                 r = name ? append_number(reply, name, c->value) : -ENOMEM;
         }
+        if (r >= 0 && st->net)
+                r = bus_append_network_statistics(reply, st->net);
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
@@ -309,6 +312,10 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
         SD_BUS_METHOD_WITH_ARGS("SetIdleTimeout", SD_BUS_ARGS("t", timeout_usec), SD_BUS_NO_RESULT,
                                 method_set_idle_timeout, OPEN),
         SD_BUS_METHOD_WITH_ARGS("SetLimits", SD_BUS_ARGS("a{sv}", limits), SD_BUS_NO_RESULT, method_set_limits, OPEN),
+        SD_BUS_METHOD_WITH_ARGS("SetNetworkPolicy", SD_BUS_ARGS("a{sv}", policy), SD_BUS_NO_RESULT,
+                                bus_method_set_network_policy, OPEN),
+        SD_BUS_METHOD_WITH_ARGS("ChangeNetworkPolicy", SD_BUS_ARGS("a{sv}", add, "a{sv}", remove), SD_BUS_NO_RESULT,
+                                bus_method_change_network_policy, OPEN),
         SD_BUS_METHOD_WITH_ARGS("GetStatistics", SD_BUS_NO_ARGS, SD_BUS_RESULT("a{sv}", statistics),
                                 method_get_statistics, OPEN),
 
@@ -332,6 +339,15 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
         SD_BUS_PROPERTY("CPUs", "u", NULL, offsetof(Sandbox, cpus), CONST),
         SD_BUS_PROPERTY("Disk", "t", NULL, offsetof(Sandbox, disk_bytes), CONST),
         SD_BUS_PROPERTY("CPUQuotaPerSecUSec", "t", NULL, offsetof(Sandbox, cpu_quota_usec), CHANGES),
+        SD_BUS_PROPERTY("NetworkPolicy", "a{sv}", bus_property_sandbox_policy, 0, CHANGES),
+        SD_BUS_PROPERTY("NetworkAddress", "s", bus_property_id, offsetof(Sandbox, address4), CHANGES),
+        SD_BUS_PROPERTY("NetworkAddress6", "s", bus_property_id, offsetof(Sandbox, address6), CHANGES),
+        SD_BUS_PROPERTY("NetworkBandwidthOutMax", "t", NULL, offsetof(Sandbox, net_limits.bytes_out), CHANGES),
+        SD_BUS_PROPERTY("NetworkBandwidthInMax", "t", NULL, offsetof(Sandbox, net_limits.bytes_in), CHANGES),
+        SD_BUS_PROPERTY("NetworkPacketsOutMax", "u", NULL, offsetof(Sandbox, net_limits.packets_out), CHANGES),
+        SD_BUS_PROPERTY("NetworkPacketsInMax", "u", NULL, offsetof(Sandbox, net_limits.packets_in), CHANGES),
+        SD_BUS_PROPERTY("NetworkNewConnectionsMax", "u", NULL, offsetof(Sandbox, net_limits.flows_new), CHANGES),
+        SD_BUS_PROPERTY("NetworkOpenConnectionsMax", "u", NULL, offsetof(Sandbox, net_limits.flows_open), CHANGES),
         SD_BUS_PROPERTY("CreatedTimestamp", "t", NULL, offsetof(Sandbox, created_usec), CONST),
         SD_BUS_PROPERTY("TimeoutUSec", "t", NULL, offsetof(Sandbox, timeout_usec), CHANGES),
         SD_BUS_PROPERTY("Deadline", "t", NULL, offsetof(Sandbox, deadline_usec), CHANGES),

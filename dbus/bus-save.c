@@ -7,6 +7,7 @@
 #include "daemon/audit.h"
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
+#include "dbus/bus-policy.h"
 
 /* Each is a VMM to be started at once; how many there may be is the quota's business. */
 #define FORKS_MAX 128U
@@ -131,6 +132,8 @@ static int authorize_fork(sd_bus_message *m, const Sandbox *s, uid_t *ret_actor,
 }
 
 int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_(loaded_policy_unrefp) LoadedPolicy *policy = NULL;
+        _cleanup_bus_policy_ BusPolicy own_policy = {};
         _cleanup_strv_ char **labels = NULL;
         const char *on_timeout = NULL, *checkpoint = NULL;
         Sandbox *s = userdata;
@@ -151,6 +154,8 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                 { "checkpoint", BUS_OPTION_U64, &checkpoint_usec, BUS_OPTION_NONZERO },
                 { "cpu-quota", BUS_OPTION_U64, &spec.cpu_quota_usec, BUS_OPTION_NONZERO },
                 { "labels", BUS_OPTION_DICT, &labels, 0 },
+                { "network-policy", BUS_OPTION_POLICY, &own_policy, 0 },
+                BUS_NETWORK_LIMITS(&spec.net_limits),
         };
 
         int r = authorize_fork(m, s, &actor, error);
@@ -166,6 +171,11 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         if (n < 1 || n > FORKS_MAX)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "%u copies can't be made at once: 1 to %u", n,
                                          FORKS_MAX);
+        /* Without one of their own the copies have that of the first one, which it was allowed to have. */
+        r = own_policy.given ? bus_policy_load(m, actor, &own_policy.rules, "sandbox", s->id, &policy, error) : 1;
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        spec.policy = policy;
         spec.labels = labels;
         audit_asked(s->manager->audit, s, actor, "fork");
         return bus_keep_call(m, sandbox_fork(s, n, &spec, on_forked, sd_bus_message_ref(m), error));

@@ -15,8 +15,8 @@ typedef struct Sender {
 typedef struct Question {
         BusSenders *senders;
         sd_bus_message *message;
-        sd_bus_slot *slot;
-        struct Question *next;
+        sd_bus_slot *slot;          /* of the first one of a client; the others wait for the same answer */
+        struct Question *next;      /* a later one */
 } Question;
 
 struct BusSenders {
@@ -89,45 +89,68 @@ static int remember(BusSenders *s, const char *name, uid_t uid) {
         return 0;
 }
 
-static int on_uid(sd_bus_message *answer, void *userdata, sd_bus_error *ret_error) {
-        Question *q = userdata;
-        const sd_bus_error *e = sd_bus_message_get_error(answer);
-        uint32_t uid;
-        int r;
+static void requeue(Question *q) {
+        int r = sd_bus_message_rewind(q->message, 1);
 
-        /* The client left in between: nobody waits for an answer. */
-        if (e) {
-                question_free(q);
-                return 1;
-        }
-
-        r = sd_bus_message_read(answer, "u", &uid);
-        if (r >= 0)
-                r = remember(q->senders, sd_bus_message_get_sender(q->message), uid);
-        if (r >= 0)
-                r = sd_bus_message_rewind(q->message, 1);
         if (r >= 0)
                 r = sd_bus_enqueue_for_read(q->senders->bus, q->message);
         if (r < 0)
                 (void) sd_bus_reply_method_errno(q->message, r, NULL);
-        question_free(q);
+}
+
+static int on_uid(sd_bus_message *answer, void *userdata, sd_bus_error *ret_error) {
+        Question *asked = userdata;
+        _cleanup_bus_message_ sd_bus_message *first = sd_bus_message_ref(asked->message);
+        const char *name = sd_bus_message_get_sender(first);
+        BusSenders *s = asked->senders;
+        bool left = sd_bus_message_get_error(answer);
+        uint32_t uid;
+
+        int r = left ? 0 : sd_bus_message_read(answer, "u", &uid);
+        if (r >= 0 && !left)
+                r = remember(s, name, uid);
+
+        /* All at once, so that what comes later stays behind them. One that has left waits for no answer. */
+        for (Question *q = s->questions, *next; q; q = next) {
+                next = q->next;
+                if (!streq(sd_bus_message_get_sender(q->message), name))
+                        continue;
+                if (r < 0)
+                        (void) sd_bus_reply_method_errno(q->message, r, NULL);
+                else if (!left)
+                        requeue(q);
+                question_free(q);
+        }
         return 1;
 }
 
+static bool is_asked(const BusSenders *s, const char *name) {
+        for (const Question *q = s->questions; q; q = q->next)
+                if (streq(sd_bus_message_get_sender(q->message), name))
+                        return true;
+        return false;
+}
+
 static int ask(BusSenders *s, sd_bus_message *m, sd_bus_error *error) {
+        const char *name = sd_bus_message_get_sender(m);
+        bool asked = is_asked(s, name);
+        Question **end = &s->questions;
+
         if (s->n_questions >= QUESTIONS_MAX)
                 return sd_bus_error_set(error, BUS_ERROR_BUSY, "Too many new clients at once, try again");
 
         Question *q = new0(Question, 1);
         if (!q)
                 return -ENOMEM;
-        *q = (Question) { .senders = s, .message = sd_bus_message_ref(m), .next = s->questions };
-        s->questions = q;
+        *q = (Question) { .senders = s, .message = sd_bus_message_ref(m) };
+        while (*end)
+                end = &(*end)->next;
+        *end = q;
         s->n_questions++;
 
-        int r = sd_bus_call_method_async(s->bus, &q->slot, "org.freedesktop.DBus", "/org/freedesktop/DBus",
-                                         "org.freedesktop.DBus", "GetConnectionUnixUser", on_uid, q, "s",
-                                         sd_bus_message_get_sender(m));
+        int r = asked ? 0
+                      : sd_bus_call_method_async(s->bus, &q->slot, "org.freedesktop.DBus", "/org/freedesktop/DBus",
+                                                 "org.freedesktop.DBus", "GetConnectionUnixUser", on_uid, q, "s", name);
         if (r < 0) {
                 question_free(q);
                 return r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
+#include "dbus/bus-policy.h"
 
 
 static int parse_build_name(const char *name, char **ret_name, char **ret_tag, sd_bus_error *error) {
@@ -13,16 +14,26 @@ static int parse_build_name(const char *name, char **ret_name, char **ret_tag, s
 }
 
 /* What a build without a guest can't do is refused: it would not be what was asked for. */
-static int check_cold(const TemplateWarmSpec *warm, sd_bus_error *error) {
-        if (warm->n_copies > 0 || warm->setup || warm->start || warm->ready)
+static int check_cold(const TemplateWarmSpec *warm, const BusPolicy *build_policy, sd_bus_error *error) {
+        if (warm->n_copies > 0 || warm->setup || warm->start || warm->ready || build_policy->given)
                 return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT,
-                                        "With warm=false nothing is run in a guest, so copy, setup, start and ready don't go with it");
+                                        "With warm=false nothing is run in a guest, so copy, setup, start, ready and "
+                                        "build-network-policy don't go with it");
         return 0;
+}
+
+/* *ret is NULL when it was not given. Returns as bus_policy_load(). */
+static int load_given(sd_bus_message *m, uid_t actor, const BusPolicy *p, const char *name, LoadedPolicy **ret,
+                      sd_bus_error *error) {
+        *ret = NULL;
+        return p->given ? bus_policy_load(m, actor, &p->rules, "template", name, ret, error) : 1;
 }
 
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Manager *manager = bus_front->manager;
         TemplateBuildParams params = TEMPLATE_BUILD_PARAMS_INIT;
+        _cleanup_(loaded_policy_unrefp) LoadedPolicy *loaded = NULL, *build_loaded = NULL;
+        _cleanup_bus_policy_ BusPolicy policy = {}, build_policy = {};
         _cleanup_strv_ char **setup = NULL, **env = NULL;
         _cleanup_free_ char *base = NULL, *tag = NULL;
         TemplateCopy copies[BUS_FILES_MAX];
@@ -50,6 +61,8 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "env", BUS_OPTION_STRV, &env, 0 },
                 { "user", BUS_OPTION_STRING, &warm.user, 0 },
                 { "cwd", BUS_OPTION_STRING, &warm.cwd, 0 },
+                { "network-policy", BUS_OPTION_POLICY, &policy, 0 },
+                { "build-network-policy", BUS_OPTION_POLICY, &build_policy, 0 },
         };
 
         int r = sd_bus_message_read(m, "sh", &name, &params.rootfs_fd);
@@ -78,9 +91,16 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         warm.setup = setup;
         warm.env = env;
         params.warm = want_warm ? &warm : NULL;
-        r = want_warm ? 0 : check_cold(&warm, error);
+        r = want_warm ? 0 : check_cold(&warm, &build_policy, error);
         if (r < 0)
                 return r;
+        r = load_given(m, params.owner_uid, &policy, name, &loaded, error);
+        if (r > 0)
+                r = load_given(m, params.owner_uid, &build_policy, name, &build_loaded, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        params.policy = policy.given ? &policy.rules : NULL;
+        params.build_policy = build_loaded;
 
         r = manager_build_template(manager, &params, &job, error);
         if (r < 0)
@@ -158,6 +178,13 @@ static int property_get_start(sd_bus *bus, const char *path, const char *interfa
         return sd_bus_message_append(reply, "s", warm ? "restored" : "booted");
 }
 
+/* Empty: DefaultPolicy= says. */
+static int property_get_policy(sd_bus *bus, const char *path, const char *interface, const char *property,
+                               sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Template *t = userdata;
+        return t->has_policy ? bus_policy_append(reply, &t->policy) : sd_bus_message_append(reply, "a{sv}", 0);
+}
+
 const sd_bus_vtable bus_template_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_PROPERTY("Id", "s", NULL, offsetof(Template, id), SD_BUS_VTABLE_PROPERTY_CONST),
@@ -172,6 +199,7 @@ const sd_bus_vtable bus_template_vtable[] = {
         SD_BUS_PROPERTY("CPUs", "u", NULL, offsetof(Template, cpus), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Disk", "t", NULL, offsetof(Template, disk_bytes), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Size", "t", property_get_size, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("NetworkPolicy", "a{sv}", property_get_policy, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Start", "s", property_get_start, 0, 0),
         SD_BUS_PROPERTY("NSandboxes", "u", NULL, offsetof(Template, n_users), 0),
         SD_BUS_VTABLE_END

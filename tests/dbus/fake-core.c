@@ -17,6 +17,7 @@
 #include "daemon/job.h"
 #include "dbus/bus-errors.h"
 #include "tests/dbus/fake-core.h"
+#include "tests/dbus/fake-network.h"
 #include "tests/dbus/fake-snapshots.h"
 
 typedef struct Request {
@@ -118,6 +119,7 @@ static void remove_sandbox(Sandbox *s) {
         snprintf(command, sizeof(command), "rm -rf '%s'", p->dir);
         if (system(command) != 0)
                 fprintf(stderr, "fake: %s left\n", p->dir);
+        fake_network_leave(s);
         for (char **l = s->labels; l && *l; l++)
                 free(*l);
         free(s->labels);
@@ -298,6 +300,9 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
                 .on_timeout = spec->on_timeout, .checkpoint_usec = spec->checkpoint_usec,
         };
         fake_snapshots_stand(s, spec->snapshot);
+        int r = fake_network_join(s, spec);
+        if (r < 0)
+                return r;
         snprintf(s->id, sizeof(s->id), "i%011llu", ++n_made);
         s->template_id = strdup(spec->template->id);
         s->template_name = strdup(spec->template->name);
@@ -317,7 +322,7 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
         m->sandboxes = realloc(m->sandboxes, (m->n_sandboxes + 1) * sizeof(Sandbox *));
         m->sandboxes[m->n_sandboxes++] = s;
         m->hooks->sandbox_added(m, s);
-        int r = start_agent(s);
+        r = start_agent(s);
         if (r >= 0 && s->timeout_usec != UINT64_MAX) {
                 s->deadline_usec = now_usec() + s->timeout_usec;
                 r = sd_event_add_time_relative(m->event, &p->deadline, CLOCK_MONOTONIC, s->timeout_usec, 0, on_deadline, s);
@@ -505,13 +510,15 @@ int sandbox_set_limits(Sandbox *s, const SandboxLimits *limits, SandboxDone done
         if (limits->mem_bytes > 0)
                 s->mem_bytes = limits->mem_bytes;
         changed(s, "CPUQuotaPerSecUSec", "Memory");
+        fake_network_limit(s, &limits->net);
         done(s, NULL, userdata);
         return 0;
 }
 
 int sandbox_get_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error) {
         VmmCounter c = { .name = "exits", .value = 17 };
-        SandboxStatistics st = { MIB(12), UINT64_MAX, 1500, 3, 0, &c, 1 };
+        NetStats net = { .out = { 3, 300 }, .out_denied = { 2, 120 }, .denied = { [NET_DENIED_POLICY] = 2 }, .flows_open = 1 };
+        SandboxStatistics st = { MIB(12), UINT64_MAX, 1500, 3, 0, &c, 1, &net };
         done(s, NULL, &st, userdata);
         return 0;
 }
@@ -595,6 +602,9 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         *j = (Job) { .manager = m, .owner_uid = params->owner_uid, .kind = strdup("build-template"),
                      .step = strdup("making the root image"), .created_usec = now_usec(),
                      .priv = (struct JobPrivate *) (intptr_t) log_fds[1] };
+        fprintf(stderr, "build %s: network %s, while it is built %s\n", params->name,
+                params->policy ? params->policy->internet ? "internet" : "deny" : "not given",
+                params->build_policy ? loaded_policy_rules(params->build_policy)->internet ? "internet" : "deny" : "not given");
         snprintf(j->id, sizeof(j->id), "j%011llu", ++n_made);
         if (asprintf(&j->subject, "%s:%s", params->name, params->tag) < 0)
                 return -ENOMEM;
@@ -686,7 +696,8 @@ void audit_denied(Audit *a, uid_t actor, const char *action, const char *object)
         fprintf(stderr, "audit denied actor=%u action=%s object=%s\n", (unsigned) actor, action, strempty(object));
 }
 
-static Template *add_template(TemplateStore *s, const char *id, const char *name, uid_t owner) {
+/* rule: what its sandboxes may reach; NULL: nothing */
+static void add_template(TemplateStore *s, const char *id, const char *name, uid_t owner, const char *rule) {
         Template *t = new0(Template, 1);
         *t = (Template) {
                 .id = strdup(id), .name = strdup(name), .tag = strdup(TEMPLATE_TAG_DEFAULT), .named = true,
@@ -695,7 +706,9 @@ static Template *add_template(TemplateStore *s, const char *id, const char *name
         };
         s->templates = realloc(s->templates, (s->n_templates + 1) * sizeof(Template *));
         s->templates[s->n_templates++] = t;
-        return t;
+        t->has_policy = rule;
+        if (rule)
+                (void) sandbox_policy_copy(&(SandboxPolicy) { .allow = (char *[]) { (char *) rule, NULL } }, &t->policy);
 }
 
 int fake_manager_new(sd_event *event, sd_bus *bus, const char *harness, Manager **ret) {
@@ -708,11 +721,18 @@ int fake_manager_new(sd_event *event, sd_bus *bus, const char *harness, Manager 
         m->config.default_mem_bytes = MIB(512);
         m->config.default_cpus = 1;
         m->config.default_disk_bytes = GIB(4);
+        m->config.special_users = (ConfigUsers) { { 2 }, 1 };
         m->templates = new0(TemplateStore, 1);
         m->snapshots = new0(SnapshotStore, 1);
+        int r = fake_network_new(m, &m->network);
+        if (r < 0)
+                return r;
         m->snapshots->userdata = m;
-        add_template(m->templates, "tpythonpython", "python", 0);
-        add_template(m->templates, "tprivateprivat", "private", 1);
+        add_template(m->templates, "tpythonpython", "python", 0, NULL);
+        add_template(m->templates, "tprivateprivat", "private", 1, NULL);
+        add_template(m->templates, "tonlineonlineo", "online", 0, "example.com tcp:443");
+        add_template(m->templates, "tspecialspecia", "special", 0, "10.1.0.0/16");
+        add_template(m->templates, "townspecialown", "own-special", 65534, "10.2.0.0/16");
         *ret = m;
         return 0;
 }
@@ -725,6 +745,7 @@ static void free_templates(TemplateStore *s) {
                 free(t->tag);
                 free(t->root_type);
                 free(t->cmdline);
+                sandbox_policy_done(&t->policy);
                 free(t);
         }
         free(s->templates);
@@ -754,6 +775,7 @@ void fake_manager_free(Manager *m) {
         }
         free(m->sandboxes);
         free_jobs(m);
+        fake_network_free(m->network);
         free_templates(m->templates);
         fake_snapshots_free(m->snapshots);
         free(m->config.default_template);

@@ -231,6 +231,10 @@ int sandbox_fork(Sandbox *s, size_t n, const SandboxSpec *spec, ForkDone done, v
         if (r < 0)
                 return r;
         each.snapshot = make(s, SNAPSHOT_FORK, NULL);
+        if (!each.policy)
+                each.policy = s->policy;
+        if (each.net_limits.bytes_out == 0)
+                each.net_limits.bytes_out = s->net_limits.bytes_out;
         for (size_t i = 0; i < s->manager->templates->n_templates; i++)
                 if (streq(s->manager->templates->templates[i]->id, s->template_id))
                         each.template = s->manager->templates->templates[i];

@@ -45,6 +45,8 @@ CALLS = [
     ('Snapshot', 'a{sv}', ['0']),
     ('Fork', 'ua{sv}', ['1', '0']),
     ('Rollback', 'sa{sv}', ['s99999999999', '0']),
+    ('SetNetworkPolicy', 'a{sv}', ['1', 'default', 's', 'internet']),
+    ('ChangeNetworkPolicy', 'a{sv}a{sv}', ['0', '0']),
 ]
 
 

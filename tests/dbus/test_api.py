@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -21,6 +22,17 @@ def test_committed_xml(host, interface):
     printed = host.run(CUBED, f'--bus-introspect={NAME}.{interface}')
     committed = (TOP / f'dbus/{NAME}.{interface}.xml').read_text()
     assert printed.stdout == committed
+
+
+def test_the_man_page_has_them_all():
+    """Methods, the options of calls, and the errors."""
+    page = (TOP / 'docs/man/org.cubed.Cube1.5.scd').read_text()
+    xml = ''.join(f.read_text() for f in (TOP / 'dbus').glob('*.xml'))
+    code = ''.join(f.read_text() for f in (TOP / 'dbus').glob('bus-*.[ch]'))
+    wanted = [f'*{m}*' for m in re.findall(r'<method name="(\w+)"', xml)]
+    wanted += [f'*{o}*' for o in re.findall(r'\{ "([a-z-]+)", BUS_OPTION', code)]
+    wanted += [f'_{e}_' for e in re.findall(r'BUS_ERROR_PREFIX "(\w+)"', code)]
+    assert len(wanted) > 100 and [w for w in wanted if w not in page] == []
 
 
 def test_introspect_unknown_interface(host):

@@ -231,6 +231,43 @@ TEST(empty_value_means_default) {
         config_done(&c);
 }
 
+TEST(users_by_name_and_number) {
+        Config c;
+
+        make_root();
+        put("/etc/cubed/cubed.conf", "[Network]\nSpecialRangesUsers=root  1000 \t 70000\n");
+        assert_ok(config_init(&c));
+        assert_eq(c.special_users.n, 0);
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 0);
+        assert_eq(c.special_users.n, 3);
+        assert_true(config_users_have(&c.special_users, 0) && config_users_have(&c.special_users, 1000));
+        assert_true(config_users_have(&c.special_users, 70000) && !config_users_have(&c.special_users, 1001));
+        config_done(&c);
+}
+
+/* One that is not known, or one too many, leaves the list as it was: never a part of it. */
+TEST(users_that_are_not_there) {
+        char text[1024] = "[Network]\nSpecialRangesUsers=1000\nSpecialRangesUsers=1001 no-such-user-here\n"
+                          "SpecialRangesUsers=4294967295\nSpecialRangesUsers=1002,1003\nSpecialRangesUsers=";
+        Config c;
+
+        make_root();
+        for (unsigned i = 0; i <= CONFIG_USERS_MAX; i++)
+                (void) snprintf(strchr(text, 0), 16, "%u ", 2000 + i);
+        put("/etc/cubed/cubed.conf", text);
+        assert_ok(config_init(&c));
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 4);
+        assert_eq(c.special_users.n, 1);
+        assert_true(config_users_have(&c.special_users, 1000));
+
+        put("/etc/cubed/cubed.conf", "[Network]\nSpecialRangesUsers=\n");
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(c.special_users.n, 0);
+        config_done(&c);
+}
+
 TEST(a_dump_reads_back_the_same) {
         char path[600], *first = NULL, *second = NULL;
         size_t n;
@@ -241,6 +278,7 @@ TEST(a_dump_reads_back_the_same) {
         c.default_timeout_usec = UINT64_MAX;
         c.stop_timeout_usec = 1500001;
         c.max_sandboxes = CONFIG_UNLIMITED;
+        c.special_users = (ConfigUsers) { { 1000, 1001 }, 2 };
         FILE *f = open_memstream(&first, &n);
         config_dump(&c, f);
         fclose(f);

@@ -93,6 +93,24 @@ TEST(a_cold_template_runs_nothing) {
         assert_true(build_options_check(&o) < 0);
 }
 
+TEST(what_is_reached_in_the_build_and_what_later) {
+        BuildOptions o = { .rootfs = "-" };
+
+        assert_eq(build(&o, BUILD_ALLOW, "example.com"), 1);
+        assert_ok(build_options_check(&o));
+        assert_true(!policy_options_given(&o.build_policy));
+        assert_eq(build(&o, BUILD_BUILD_ALLOW, "pypi.org"), 1);
+        assert_streq(o.policy.allow[0], "example.com");
+        assert_streq(o.build_policy.allow[0], "pypi.org");
+        assert_true(build(&o, BUILD_BUILD_NETWORK, "all") < 0);
+        /* a template without a warm guest may have a policy, but nothing is run that could have another */
+        o.no_warm = true;
+        assert_true(build_options_check(&o) < 0);
+        policy_options_done(&o.build_policy);
+        assert_ok(build_options_check(&o));
+        build_options_done(&o);
+}
+
 TEST(what_is_not_of_a_build_is_left_to_others) {
         BuildOptions o = {};
 

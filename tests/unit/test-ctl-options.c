@@ -67,6 +67,43 @@ TEST(ends_and_checkpoints) {
         assert_true(create(&o, CREATE_CHECKPOINT, "always") < 0);
 }
 
+TEST(network_policies) {
+        CreateOptions o = {};
+
+        assert_true(!policy_options_given(&o.policy));
+        assert_eq(create(&o, CREATE_NETWORK, "internet"), 1);
+        assert_true(create(&o, CREATE_NETWORK, "yes") < 0);
+        assert_streq(o.policy.def, "internet");
+        create_options_done(&o);
+
+        o = (CreateOptions) {};
+        assert_eq(create(&o, CREATE_ALLOW, "8.8.8.8 udp:53"), 1);
+        assert_eq(create(&o, CREATE_ALLOW, "example.com."), 1);
+        assert_eq(create(&o, CREATE_INBOUND, "all"), 1);
+        assert_true(policy_options_given(&o.policy) && !o.policy.def && !o.policy.deny);
+        assert_streq(o.policy.allow[0], "8.8.8.8 udp:53");
+        assert_streq(o.policy.allow[1], "example.com.");
+        assert_true(!o.policy.allow[2]);
+        create_options_done(&o);
+}
+
+TEST(network_limits) {
+        CreateOptions o = {};
+
+        assert_eq(create(&o, LIMIT_BANDWIDTH_OUT, "10M"), 1);
+        assert_eq(o.limits.bandwidth_out, MIB(10));
+        assert_eq(create(&o, LIMIT_BANDWIDTH_IN, "infinity"), 1);
+        assert_true(o.limits.bandwidth_in == UINT64_MAX);
+        assert_eq(create(&o, LIMIT_PACKETS_IN, "1000"), 1);
+        assert_eq(create(&o, LIMIT_OPEN_CONNECTIONS, "infinity"), 1);
+        assert_true(o.limits.packets_in == 1000 && o.limits.open_connections == UINT32_MAX);
+        assert_true(o.limits.packets_out == 0 && o.limits.new_connections == 0);
+        assert_true(create(&o, LIMIT_BANDWIDTH_OUT, "0") < 0);
+        assert_true(create(&o, LIMIT_BANDWIDTH_OUT, "fast") < 0);
+        assert_true(create(&o, LIMIT_PACKETS_OUT, "0") < 0);
+        assert_true(create(&o, LIMIT_NEW_CONNECTIONS, "1K") < 0);
+}
+
 TEST(one_thing_to_start_from) {
         CreateOptions o = {};
 
