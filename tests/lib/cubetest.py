@@ -20,6 +20,8 @@ MANAGER = NAME + ".Manager"
 SANDBOX = NAME + ".Sandbox"
 ERROR = NAME + ".Error."
 
+FREE_SLOTS = 16  # FreeSlots= as it is by default
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -173,11 +175,24 @@ def nothing_left_since(before, but=()):
         raise AssertionError(f"left behind (before, after): {differences()}") from e
 
 
+def free_slots():
+    """How many places in the network wait for a sandbox, once no more are being made."""
+    free, since = manager_prop("NetworkFreeSlots"), time.monotonic()
+    while free < FREE_SLOTS and time.monotonic() - since < 1:
+        time.sleep(0.02)
+        now = manager_prop("NetworkFreeSlots")
+        if now != free:
+            free, since = now, time.monotonic()
+    return int(free)
+
+
 def leftovers():
     """Everything that a sandbox may leave behind, as a comparable snapshot."""
     scopes = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "cube-*.scope").stdout.decode()
     vmms = run("pgrep", "-x", "cube-vmm").stdout.decode().split()
     run_dir = "/run/cubed/sandbox"
+    free = free_slots()
+    links = sorted(os.listdir("/sys/class/net"))
     return {
         "scopes": sorted(line.split()[0] for line in scopes.splitlines() if line.strip()),
         "vmms": sorted(vmms),
@@ -186,8 +201,9 @@ def leftovers():
         if os.path.isdir("/var/lib/cubed/sandboxes") else [],
         "snapshots": sorted(os.listdir("/var/lib/cubed/snapshots"))
         if os.path.isdir("/var/lib/cubed/snapshots") else [],
-        "fds": len(os.listdir(f"/proc/{cubed_pid()}/fd")),
-        # those of slots are numbered on and on; how many there are, used and free, is what counts
-        "links": sorted(re.sub(r"^cube\d+$", "cube*", name) for name in os.listdir("/sys/class/net")),
+        # a free place in the network has a link, with a number that is not given twice, and two descriptors in cubed
+        "fds": len(os.listdir(f"/proc/{cubed_pid()}/fd")) - 2 * free,
+        "slots": sum(1 for name in links if re.fullmatch(r"cube\d+", name)) - free,
+        "links": [name for name in links if not re.fullmatch(r"cube\d+", name)],
         "mounts": sum(1 for _ in open("/proc/self/mounts", encoding="utf-8")),
     }
