@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "base/macros.h"
-#include "net/bpf/net-types.h"
+#include "net/net-client.h"
 
 #define CONFIG_UNLIMITED UINT32_MAX
 #define CONFIG_USERS_MAX 64U

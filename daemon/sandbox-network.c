@@ -16,7 +16,7 @@
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
 #include "dbus/bus-errors.h"
-#include "net/bpf/net-maps.h"
+#include "net/net-client.h"
 
 #define GATEWAY4_TEXT "169.254.77.1"
 

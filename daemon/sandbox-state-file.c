@@ -19,7 +19,7 @@
 #include "daemon/json-strict.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/write-file.h"
-#include "net/bpf/net-maps.h"
+#include "net/net-client.h"
 
 /* A policy can be as long as a packet to cube-netd. */
 #define STATE_FILE_MAX (1024U * 1024U)

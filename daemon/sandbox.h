@@ -18,7 +18,7 @@
 #include "base/tlv.h"
 #include "base/vmm-proto.h"
 #include "daemon/snapshot.h"
-#include "net/bpf/net-types.h"
+#include "net/net-client.h"
 
 typedef struct Manager Manager;
 typedef struct Sandbox Sandbox;

@@ -13,7 +13,6 @@
 
 #include "net-types.h"
 
-#define NET_SLOTS_MAX 65536U
 #define NET_FLOWS_MAX (512U * 1024U)
 #define NET_POLICIES_MAX 16384U
 #define NET_PORT_RANGES_MAX 32U
@@ -29,16 +28,6 @@ typedef enum NetLink {
 #define NET_IFINDEX(slot, link) (NET_IFINDEX_BASE + (slot) * 4U + (link))
 #define NET_IFINDEX_SLOT(ifindex) (((ifindex) - NET_IFINDEX_BASE) / 4U)
 #define NET_IFINDEX_LINK(ifindex) (((ifindex) - NET_IFINDEX_BASE) % 4U)
-
-/* The same in every guest. */
-#define NET_GUEST_MAC { 0x02, 0xcb, 0xff, 0x00, 0x00, 0x02 }
-#define NET_GATEWAY_MAC { 0x02, 0xcb, 0xff, 0x00, 0x00, 0x01 }
-#define NET_INNER4(n) { 169, 254, 77, (n) }
-#define NET_INNER6(n) { 0xfd, 0xcb, 0xed, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, (n) }
-#define NET_INNER_GATEWAY 1U
-#define NET_INNER_GUEST 2U
-#define NET_INNER4_PREFIX 30U
-#define NET_INNER6_PREFIX 64U
 
 /* First byte of an address in a key: its family, and for what is asked. */
 #define NET_TAG4 4U

@@ -5,6 +5,18 @@
 
 #include <linux/types.h>
 
+#define NET_SLOTS_MAX 65536U
+
+/* The same in every guest. */
+#define NET_GUEST_MAC { 0x02, 0xcb, 0xff, 0x00, 0x00, 0x02 }
+#define NET_GATEWAY_MAC { 0x02, 0xcb, 0xff, 0x00, 0x00, 0x01 }
+#define NET_INNER4(n) { 169, 254, 77, (n) }
+#define NET_INNER6(n) { 0xfd, 0xcb, 0xed, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, (n) }
+#define NET_INNER_GATEWAY 1U
+#define NET_INNER_GUEST 2U
+#define NET_INNER4_PREFIX 30U
+#define NET_INNER6_PREFIX 64U
+
 typedef struct NetLimits {
         __u64 bytes_out, bytes_in;     /* a second; 0 = no limit, here and below */
         __u32 packets_out, packets_in; /* a second */
