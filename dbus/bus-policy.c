@@ -148,7 +148,7 @@ static int set_fault(const Load *l, sd_bus_error *error) {
 
         if (l->result == -EINVAL || l->result == -E2BIG)
                 return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, strempty(text));
-        return sd_bus_error_setf(error, BUS_ERROR_NO_RESOURCES,
+        return sd_bus_error_setf(error, l->result == -ENETDOWN ? BUS_ERROR_HOST_UNSUPPORTED : BUS_ERROR_NO_RESOURCES,
                                  "The network policy can't be loaded: %s; 'cubectl check' tells about the network",
                                  isempty(text) ? strerror(-l->result) : text);
 }
@@ -187,10 +187,12 @@ static void on_loaded(int error, const char *message, LoadedPolicy *p, void *use
                 finish(l);
 }
 
-/* For a message that had its turn there is. */
-static bool room_for_load(sd_bus_message *m, uid_t actor) {
+/* There always is for a message that had to wait already, and to deny everything, which is loaded in any case. */
+static bool room_for_load(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules) {
         size_t all = 0, user = 0;
 
+        if (sandbox_policy_is_deny(rules))
+                return true;
         for (const Load *l = loads; l; l = l->next) {
                 if (l->message == m)
                         return true;
@@ -200,8 +202,8 @@ static bool room_for_load(sd_bus_message *m, uid_t actor) {
         return all < LOADS_MAX && user < LOADS_PER_USER_MAX;
 }
 
-static int load_new(sd_bus_message *m, uid_t actor, Load **ret, sd_bus_error *error) {
-        if (!room_for_load(m, actor))
+static int load_new(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules, Load **ret, sd_bus_error *error) {
+        if (!room_for_load(m, actor, rules))
                 return sd_bus_error_set(error, BUS_ERROR_BUSY,
                                         "Too many network policies are being loaded already, try again");
         Load *l = new0(Load, 1);
@@ -217,7 +219,7 @@ static int load_new(sd_bus_message *m, uid_t actor, Load **ret, sd_bus_error *er
 static int load(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules, LoadedPolicy **ret, sd_bus_error *error) {
         Load *l = NULL;
 
-        int r = load_new(m, actor, &l, error);
+        int r = load_new(m, actor, rules, &l, error);
         if (r < 0)
                 return r;
         r = host_network_load_policy(bus_front->manager->network, rules, on_loaded, l);

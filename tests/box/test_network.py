@@ -81,9 +81,13 @@ def test_the_world_is_reached_under_the_host_s_address(internet):
 
 
 def test_statistics_have_the_network_s(template):
-    # not yet on the bus: what cube-netd counts must not break what the VMM does
-    with created("--timeout", "1h") as sandbox_id:
-        assert "net-rx-packets" in sandbox(sandbox_id).GetStatistics()
+    with world(), created("--timeout", "1h") as sandbox_id:
+        before = sandbox(sandbox_id).GetStatistics()
+        assert "net-rx-packets" in before
+        assert ask(sandbox_id).startswith("unreachable")
+        after = sandbox(sandbox_id).GetStatistics()
+        for name in "NetworkDeniedPacketsOut", "NetworkDeniedPolicy", "NetworkDeniedBytesOut":
+            assert after[name] > before[name]
 
 
 # The pool.

@@ -34,6 +34,8 @@ CALLS = {
     "OpenConsole": (),
     "SetTimeout": (dbus.UInt64(3600_000_000),),
     "SetLimits": (options({"cpu-quota": dbus.UInt64(500000)}),),
+    "SetNetworkPolicy": (options({}),),
+    "ChangeNetworkPolicy": (options({}), options({})),
     "GetStatistics": (),
     "SetIdleTimeout": (dbus.UInt64(3600_000_000),),
     "Snapshot": (options({}),),
@@ -47,7 +49,7 @@ CALLS = {
 
 
 # The guest has no say in these: any error is ours.
-NOT_FOR_THE_GUEST = ("SetIdleTimeout", "Snapshot", "Fork", "Rollback", "Pause", "Resume")
+NOT_FOR_THE_GUEST = ("SetIdleTimeout", "SetNetworkPolicy", "ChangeNetworkPolicy", "Snapshot", "Fork", "Rollback", "Pause", "Resume")
 
 
 def table():
