@@ -82,13 +82,31 @@ def test_an_address_is_not_given_out_again_soon(make_host):
     host = make_host(net4='10.99.0.0/28')
     seen = set()
     for _ in range(13):
-        answer, fds = host.netd.call(netlab.SLOT_NEW)
-        seen.add(answer['address4'])
-        for fd in fds:
-            os.close(fd)
+        s = host.sandbox(default='internet')
+        seen.add(s.address4)
+        s.close()
     assert seen == {f'10.99.0.{i}' for i in range(2, 15)}
     with pytest.raises(netlab.NetdError, match='All addresses .* taken'):
         host.netd.call(netlab.SLOT_NEW)
+
+
+def test_one_that_nobody_had_is_free_at_once(make_host):
+    host = make_host(net4='10.99.0.0/28')
+    for _ in range(30):
+        host.sandbox().close()
+        wait(lambda: not links(host))
+
+
+def test_addresses_go_on_where_the_cube_netd_before_was(host):
+    first, second = host.sandbox(default='internet'), host.sandbox(default='internet')
+    first.close()
+    wait(lambda: len(links(host)) == 1)
+    host.netd.kill()
+    second.close()
+    host.sandboxes.clear()
+    wait(lambda: not links(host))
+    host.start()
+    assert host.sandbox().slot == second.slot + 1
 
 
 def test_a_kept_address_comes_back(host):
@@ -230,7 +248,7 @@ def test_bad_settings(make_host, setup, text):
 
 def test_without_the_bpf_file_system_there_is_no_network(make_host, tmp_path):
     host = make_host(start=False)
-    host.netd = netlab.Netd(tmp_path, tmp_path)
+    host.netd = netlab.Netd(tmp_path, host.runtime)
     with pytest.raises(netlab.NetdError, match='no BPF file system is mounted'):
         host.netd.call(netlab.SETUP, mark=netlab.MARK)
     assert 'cubed' not in tables(host)
@@ -356,5 +374,6 @@ def test_shutdown_leaves_nothing_on_the_host(host):
     assert host.netd.stop() == 0
     assert 'cubed' not in tables(host)
     assert 'cube' not in host.netns.run('ip', '-o', 'link').stdout
-    assert os.listdir(host.directory / '2') == []
+    version, = filter(str.isdigit, os.listdir(host.directory))
+    assert os.listdir(host.directory / version) == []
     assert host.netns.sysctl('ipv4/conf/up0/forwarding') == '0'
