@@ -47,6 +47,8 @@ typedef struct Compiler {
         size_t n_extra;
         Node *nodes;
         size_t n_nodes;
+        const Rule **named;    /* rules with a name, sorted by it */
+        size_t n_named;
         PolicyTable *table;
         Verdict allow, deny;
         char *error;
@@ -297,16 +299,59 @@ static bool name_rule_covers(const Rule *outer, const Rule *inner) {
         return outer->below == inner->below && streq(outer->name, inner->name);
 }
 
-/* As with prefixes, the most specific name carries the rules of those that cover it. */
+static int compare_named(const void *a, const void *b) {
+        const Rule *const *x = a, *const *y = b;
+        int r = strcmp((*x)->name, (*y)->name);
+
+        /* In the order that they were written in. */
+        return r != 0 ? r : *x < *y ? -1 : 1;
+}
+
+/* Those with this name: [*ret, end). */
+static size_t find_named(const Compiler *c, const char *name, size_t *ret_end) {
+        size_t low = 0, high = c->n_named;
+
+        while (low < high) {
+                size_t middle = low + (high - low) / 2;
+                if (strcmp(c->named[middle]->name, name) < 0)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        for (high = low; high < c->n_named && streq(c->named[high]->name, name);)
+                high++;
+        *ret_end = high;
+        return low;
+}
+
+static bool is_repeated(const Compiler *c, const Rule *r) {
+        size_t end;
+
+        for (size_t i = find_named(c, r->name, &end); i < end && c->named[i] != r; i++) {
+                const Rule *other = c->named[i];
+                if (other->below == r->below && other->has_inside == r->has_inside &&
+                    memcmp(&other->prefix, &r->prefix, sizeof(r->prefix)) == 0)
+                        return true;
+        }
+        return false;
+}
+
+/* As with prefixes, the most specific name carries the rules of those that cover it: itself, and what it lies below. */
+static void add_covering(Compiler *c, const Rule *r) {
+        for (const char *name = r->name; name; name = strchr(name, '.')) {
+                size_t end;
+                name += name != r->name;
+                for (size_t i = find_named(c, name, &end); i < end; i++)
+                        if (name_rule_covers(c->named[i], r))
+                                verdict_add(&c->allow, c->named[i]);
+        }
+}
+
 static int compile_name(Compiler *c, const Rule *r) {
         PolicyName *n = &c->table->names[c->table->n_names];
 
-        for (size_t i = 0; i < c->table->n_names; i++) {
-                const PolicyName *other = &c->table->names[i];
-                if (other->below == r->below && other->has_inside == r->has_inside && streq(other->name, r->name) &&
-                    memcmp(&other->inside, &r->prefix, sizeof(r->prefix)) == 0)
-                        return 0;
-        }
+        if (is_repeated(c, r))
+                return 0;
         *n = (PolicyName) {
                 .below = r->below,
                 .has_inside = r->has_inside,
@@ -314,9 +359,7 @@ static int compile_name(Compiler *c, const Rule *r) {
                 .special = name_opens_special(c, r),
         };
         verdict_clear(&c->allow);
-        for (size_t i = 0; i < c->policy->n_rules; i++)
-                if (c->policy->rules[i].name && name_rule_covers(&c->policy->rules[i], r))
-                        verdict_add(&c->allow, &c->policy->rules[i]);
+        add_covering(c, r);
         int k = to_rule(c, &c->allow, r->name, &n->rule);
         if (k < 0)
                 return k;
@@ -328,17 +371,21 @@ static int compile_name(Compiler *c, const Rule *r) {
 }
 
 static int compile_names(Compiler *c) {
-        PolicyTable *t = c->table;
+        const Policy *p = c->policy;
+        int r = 0;
 
-        t->names = new0(PolicyName, c->policy->n_rules);
-        if (!t->names)
-                return -ENOMEM;
-        for (size_t i = 0; i < c->policy->n_rules; i++) {
-                int k = c->policy->rules[i].name ? compile_name(c, &c->policy->rules[i]) : 0;
-                if (k < 0)
-                        return k;
-        }
-        return 0;
+        c->table->names = new0(PolicyName, p->n_rules);
+        c->named = new0(const Rule *, p->n_rules);
+        if (!c->table->names || !c->named)
+                return p->n_rules > 0 ? -ENOMEM : 0;
+        for (size_t i = 0; i < p->n_rules; i++)
+                if (p->rules[i].name)
+                        c->named[c->n_named++] = &p->rules[i];
+        qsort(c->named, c->n_named, sizeof(*c->named), compare_named);
+        for (size_t i = 0; r >= 0 && i < p->n_rules; i++)
+                if (p->rules[i].name)
+                        r = compile_name(c, &p->rules[i]);
+        return r;
 }
 
 /* To addresses that no rule names. */
@@ -365,6 +412,7 @@ int policy_compile(const Policy *p, const Prefix *extra, size_t n_extra, PolicyT
         if (r >= 0)
                 r = compile_names(c);
         free(c->nodes);
+        free(c->named);
         if (r < 0)
                 return r;
         t->dns_all = internet_open(t);

@@ -183,15 +183,22 @@ static __always_inline int judge_new(struct __sk_buff *skb, Sandbox *s, const Pa
 }
 
 /* Queries come from a new port each time: to keep them as flows would take up all that a sandbox may have. Nothing is
- * remembered of them; the resolver has limits of its own. */
+ * remembered of them but their rate. */
 static __always_inline int is_query(const Sandbox *s, const Packet *p, int inbound) {
         return is_resolver_addr(s->config, p->tag, inbound ? &p->src : &p->dst) &&
                (inbound ? p->sport : p->dport) == bpf_htons(s->config->resolver_port) &&
                (p->proto == IPPROTO_UDP || p->proto == IPPROTO_TCP) && p->fragment == FRAGMENT_NONE;
 }
 
-static __always_inline int judge_query(const Sandbox *s) {
-        return s->entry->flags & NET_ENTRY_DNS ? NET_ALLOWED : NET_DENIED_POLICY;
+static __always_inline int judge_query(const Sandbox *s, int inbound) {
+        if (!(s->entry->flags & NET_ENTRY_DNS))
+                return NET_DENIED_POLICY;
+        if (inbound)
+                return NET_ALLOWED;
+        bpf_spin_lock(&s->usage->lock);
+        int r = bucket_take(&s->usage->queries, 1, NET_QUERY_PACKETS_MAX, NET_QUERY_PACKETS_MAX, s->now);
+        bpf_spin_unlock(&s->usage->lock);
+        return r < 0 ? NET_DENIED_RATE : NET_ALLOWED;
 }
 
 SEC("tc")
@@ -225,7 +232,7 @@ int from_sandbox(struct __sk_buff *skb) {
         flow_key(&key, s.number, &p, 0);
         NetFlow *f = bpf_map_lookup_elem(&flows, &key);
         if (is_query(&s, &p, 0))
-                r = judge_query(&s);
+                r = judge_query(&s, 0);
         else if (f)
                 r = flow_check(&s, &p, f, 0);
         else {
@@ -233,6 +240,8 @@ int from_sandbox(struct __sk_buff *skb) {
                 if (r == NET_ALLOWED)
                         r = flow_add(&key, s.usage, s.limits, s.entry->generation, 0, s.now);
         }
+        if (r == NET_DENIED_RATE)
+                return drop(skb, &s, &p, 0, r);
         if (r != NET_ALLOWED)
                 return refuse(skb, &s, &p, 0, r);
         if (p.fragment == FRAGMENT_FIRST)
@@ -282,7 +291,7 @@ int to_sandbox(struct __sk_buff *skb) {
         flow_key(&key, s.number, &p, 1);
         NetFlow *f = bpf_map_lookup_elem(&flows, &key);
         if (is_query(&s, &p, 1) && skb->ingress_ifindex == 0)
-                r = judge_query(&s);
+                r = judge_query(&s, 1);
         else if (f)
                 r = flow_check(&s, &p, f, 1);
         else {

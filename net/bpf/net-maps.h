@@ -16,6 +16,8 @@
 #define NET_FLOWS_MAX (512U * 1024U)
 #define NET_POLICIES_MAX 16384U
 #define NET_PORT_RANGES_MAX 32U
+/* Packets a second of a sandbox to the resolver, far more than that answers: all sandboxes share its queues. */
+#define NET_QUERY_PACKETS_MAX 2000U
 
 #define NET_IFINDEX_BASE 0x20000000U
 #define NET_IFINDEX_END (NET_IFINDEX_BASE + NET_SLOTS_MAX * 4U)
@@ -157,7 +159,7 @@ typedef struct NetBucket {
 typedef struct NetUsage {
         struct bpf_spin_lock lock;
         __u32 reserved;
-        NetBucket bytes_out, bytes_in, packets_out, packets_in, flows_new, audit;
+        NetBucket bytes_out, bytes_in, packets_out, packets_in, flows_new, queries, audit;
         NetStats stats;
 } NetUsage;
 

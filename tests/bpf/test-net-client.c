@@ -8,15 +8,20 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/fd-util.h"
 #include "net/net-client.h"
+#include "net/resolver-proto.h"
 #include "tests/unit/test.h"
 
 /* The mount is seen by nobody else. */
 #define BPF_FS "/sys/fs/bpf"
 #define PIN_DIR BPF_FS "/cube-test"
+#define RUN_DIR "/run"
+#define SOCKET_PATH RUN_DIR "/resolver"
 
 typedef struct Answer {
         bool done;
@@ -29,7 +34,7 @@ static sd_event *loop;
 static NetClient *client;
 static pid_t netd;
 static NetEventInfo seen;
-static char seen_reason[32];
+static char seen_reason[32], seen_name[260], seen_address[64];
 
 static void on_done(int error, const NetResult *result, void *userdata) {
         Answer *a = userdata;
@@ -44,6 +49,8 @@ static void on_done(int error, const NetResult *result, void *userdata) {
 static void on_event(const NetEventInfo *event, void *userdata) {
         seen = *event;
         (void) snprintf(seen_reason, sizeof(seen_reason), "%s", event->reason);
+        (void) snprintf(seen_name, sizeof(seen_name), "%s", event->name);
+        (void) snprintf(seen_address, sizeof(seen_address), "%s", event->address);
 }
 
 static void await(Answer *a) {
@@ -80,7 +87,9 @@ static void need_netd(void) {
                 test_skip("namespaces are not allowed here");
         assert_ok(mount("none", "/", NULL, MS_REC|MS_PRIVATE, NULL));
         assert_ok(mount("bpf", BPF_FS, "bpf", 0, NULL));
+        assert_ok(mount("tmpfs", RUN_DIR, "tmpfs", 0, NULL));
         assert_ok(setenv("CUBE_BPF_DIR", PIN_DIR, 1));
+        assert_ok(setenv("CUBE_RESOLVER_SOCKET", SOCKET_PATH, 1));
         assert_ok(sd_event_new(&loop));
         assert_ok(net_client_new(loop, &client));
         net_client_on_event(client, on_event, NULL);
@@ -188,6 +197,97 @@ TEST(what_was_denied_is_told) {
         assert_streq(seen_reason, "spoofed");
         assert_eq(seen.slot, slot.result.slot);
         drop_slot(&slot);
+}
+
+static int connect_resolver(void) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = SOCKET_PATH };
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC, 0);
+
+        assert_ok(fd);
+        assert_ok(connect(fd, (struct sockaddr *) &address, sizeof(address)));
+        return fd;
+}
+
+static void send_denied(int fd, uint32_t slot, const char *reason, const char *name) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
+
+        tlv_put_u32(&w, RESOLVER_TAG_SLOT, slot);
+        tlv_put_str(&w, RESOLVER_TAG_REASON, reason);
+        tlv_put_str(&w, RESOLVER_TAG_DENIED_NAME, name);
+        tlv_put_str(&w, RESOLVER_TAG_ADDRESS, "10.1.2.3");
+        tlv_put_u32(&w, RESOLVER_TAG_COUNT, 7);
+        PacketHeader h = { .magic = RESOLVER_PROTO_MAGIC, .version = RESOLVER_PROTO_VERSION, .op = RESOLVER_OP_DENIED,
+                           .len = (uint32_t) w.size };
+        struct iovec iov[2] = { { &h, sizeof(h) }, { w.data, w.size } };
+        assert_ok(send_packet(fd, iov, 2, NULL, 0));
+}
+
+/* What cube-netd has to say first; then whether it hangs up. */
+static bool is_hung_up(int fd) {
+        static uint8_t packet[PACKET_SIZE_MAX];
+
+        for (;;) {
+                int fds[8];
+                size_t n_fds;
+                ssize_t n = recv_packet(fd, packet, sizeof(packet), fds, ELEMENTSOF(fds), &n_fds);
+                if (n <= 0)
+                        return n == 0 || n == -ECONNRESET;
+                close_many(fds, n_fds);
+        }
+}
+
+TEST(a_name_that_was_denied_is_told) {
+        _cleanup_close_ int fd = -EBADF;
+
+        need_netd();
+        fd = connect_resolver();
+        *seen_reason = 0;
+        send_denied(fd, 5, "answer", "db.example");
+        for (unsigned i = 0; !*seen_reason && i < 100; i++)
+                assert_ok(sd_event_run(loop, 20 * USEC_PER_MSEC));
+        assert_eq(seen.kind, NET_NAME_DENIED);
+        assert_eq(seen.slot, 5);
+        assert_eq(seen.count, 7);
+        assert_streq(seen_reason, "answer");
+        assert_streq(seen_name, "db.example");
+        assert_streq(seen_address, "10.1.2.3");
+}
+
+TEST(what_the_resolver_may_not_say_ends_its_connection) {
+        static const struct { uint32_t slot; const char *reason, *name; } cases[] = {
+                { 0, "name", "a.example" }, { 65536, "name", "a.example" }, { 5, "policy", "a.example" },
+                { 5, "name", "a b" }, { 5, "name", "a\nb" }, { 5, "name", "\x80" },
+        };
+
+        need_netd();
+        *seen_reason = 0;
+        for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+                _cleanup_close_ int fd = connect_resolver();
+                send_denied(fd, cases[i].slot, cases[i].reason, cases[i].name);
+                assert_true(is_hung_up(fd));
+        }
+        _cleanup_close_ int fd = connect_resolver();
+        assert_eq(send(fd, "x", 1, 0), 1);
+        assert_true(is_hung_up(fd));
+        /* Of all that nothing has come through. */
+        Answer a = {};
+        assert_ok(net_client_get_statistics(client, 2, on_done, &a));
+        await(&a);
+        assert_streq(seen_reason, "");
+}
+
+TEST(the_resolver_that_came_last_counts) {
+        _cleanup_close_ int first = -EBADF, second = -EBADF;
+
+        need_netd();
+        first = connect_resolver();
+        second = connect_resolver();
+        assert_true(is_hung_up(first));
+        *seen_reason = 0;
+        send_denied(second, 6, "name", "a.example");
+        for (unsigned i = 0; !*seen_reason && i < 100; i++)
+                assert_ok(sd_event_run(loop, 20 * USEC_PER_MSEC));
+        assert_eq(seen.slot, 6);
 }
 
 TEST(a_request_that_is_cancelled_is_not_called_back) {

@@ -589,6 +589,19 @@ def test_queries_are_no_flows(lab):
     assert one.reaches(WEB)
 
 
+def test_a_flood_of_queries_does_not_reach_the_resolver(lab):
+    one = lab('allow web.example')
+    with one.guest.udp(family=socket.AF_INET) as s:
+        s.connect((netlab.GATEWAY4, 53))
+        s.setblocking(False)
+        end = time.monotonic() + 60
+        while 'rate' not in one.sandbox.statistics()['denied']:
+            assert time.monotonic() < end
+            for _ in range(3000):
+                with contextlib.suppress(BlockingIOError):
+                    s.send(b'flood')
+
+
 def test_queries_of_one_sandbox_are_limited(lab):
     one = lab('allow web.example', options=('--rate=20',))
     one.server.put('web.example', WEB)
