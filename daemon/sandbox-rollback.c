@@ -37,6 +37,7 @@ typedef struct Rollback {
         uint64_t scope_bytes;      /* memory for which the scope's limit is */
         bool replaced;             /* the guest of before is not in the VMM any more, or may not be */
         bool lost;                 /* and can't be brought back; error says so */
+        Snapshot *running;         /* target or safety copy, whose guest has taken its claim */
         unsigned n_waits;          /* callbacks that will come; it is freed after the last one */
         sd_bus_error error;        /* why it is being undone */
         SandboxDone done;          /* may be NULL */
@@ -183,6 +184,36 @@ static void go_on(Rollback *b, Snapshot *top) {
         settle_scope(b);
 }
 
+static void go_on_running(Rollback *b) {
+        if (b->running == b->target)
+                audit_rolled_back(b->sandbox->manager->audit, b->sandbox, b->target);
+        else
+                add_that_it_goes_on(b);
+        go_on(b, b->running);
+}
+
+static void on_opened(Sandbox *s, const sd_bus_error *error) {
+        Rollback *b = (Rollback *) s->priv->turns;
+
+        if (vmm_gone(s))
+                return;
+        /* It stays closed, but it is where it was to go. */
+        if (error)
+                log_warning("%s", strempty(error->message));
+        go_on_running(b);
+}
+
+/* Its guest may talk again. */
+static void open_and_go_on(Rollback *b, Snapshot *running) {
+        b->running = running;
+        int r = sandbox_network_open(b->sandbox, on_opened);
+        if (r == 0)
+                return;
+        if (r < 0)
+                log_warning_errno(r, "The network of sandbox %s can't be opened: %m", b->sandbox->id);
+        go_on_running(b);
+}
+
 /* ROLLBACK and the claim: to the target, and the same to the safety copy. */
 
 static int send_rollback(Rollback *b, Snapshot *to, VmmReply reply, sd_bus_error *error) {
@@ -227,14 +258,6 @@ static int close_network(Rollback *b, NetDone done) {
         return r;
 }
 
-/* By and by, should cube-netd be away. */
-static void open_network(const Rollback *b) {
-        int r = sandbox_network_open(b->sandbox, NULL);
-
-        if (r < 0)
-                log_warning_errno(r, "The network of sandbox %s can't be opened: %m", b->sandbox->id);
-}
-
 static int send_claim(Rollback *b, VmmAgentReply reply) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
         Sandbox *s = b->sandbox;
@@ -260,9 +283,7 @@ static void on_safety_claimed(VmmClient *v, int error, const char *message, cons
                 give_up(b, message);
                 return;
         }
-        add_that_it_goes_on(b);
-        open_network(b);
-        go_on(b, b->safety);
+        open_and_go_on(b, b->safety);
 }
 
 static void on_safety_loaded(VmmClient *v, int error, const char *message, const PacketBody *body, void *userdata) {
@@ -347,9 +368,7 @@ static void on_claimed(VmmClient *v, int error, const char *message, const uint8
                 return;
         }
         sandbox_tell_claimed(b->sandbox, body, size);
-        open_network(b);
-        audit_rolled_back(b->sandbox->manager->audit, b->sandbox, b->target);
-        go_on(b, b->target);
+        open_and_go_on(b, b->target);
 }
 
 /* The guest is as it was, and goes on with a plain RESUME. */

@@ -184,6 +184,9 @@ static int on_setup(void *userdata) {
                 r = add_timer(m, &m->sweep, on_sweep);
         if (r < 0)
                 return r;
+        /* What changed between the first look and the news of it. */
+        network_slots_check(m->netd.network);
+        (void) network_find_uplink(m->netd.network);
         open_resolver(m);
         return again_in(m->sweep, SWEEP_USEC);
 }
