@@ -383,6 +383,12 @@ static int handle_check(Request *q) {
         return 0;
 }
 
+static int handle_shutdown(Request *q) {
+        if (q->netd->resolver)
+                netd_resolver_end(q->netd->resolver);
+        return network_shutdown(q->netd->network);
+}
+
 static int dispatch(Request *q) {
         switch (q->header.op) {
         case NET_OP_PING:
@@ -416,7 +422,7 @@ static int dispatch(Request *q) {
         case NET_OP_QUIESCE:
                 return handle_quiesce(q);
         case NET_OP_SHUTDOWN:
-                return network_shutdown(q->netd->network);
+                return handle_shutdown(q);
         case NET_OP_CHECK:
                 return handle_check(q);
         }

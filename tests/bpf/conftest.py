@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import os
 
 import netlab
@@ -39,3 +40,15 @@ def make_host():
 def host(make_host):
     """IPv4 and IPv6, default settings"""
     return make_host(net6='fd3c:cbed::/64')
+
+
+@pytest.fixture
+def lab(host):
+    """A sandbox with cube-resolver and a DNS server in the world: lab(*rules, default=.., options=..)"""
+    import dns  # here, since it imports tests, whose assertions pytest has to see first
+    with contextlib.ExitStack() as stack:
+        def make(*rules, **more):
+            one = dns.Lab(host, *rules, **more)
+            stack.callback(one.close)
+            return one
+        yield make

@@ -8,6 +8,7 @@ import socket
 import threading
 
 import netlab
+import test_verdict
 from dnslib import A, AAAA, CNAME, HTTPS, MX, PTR, QTYPE, RCODE, RR, SOA, SRV, TXT, DNSHeader, DNSRecord
 
 SERVER = '198.51.100.1'
@@ -194,3 +195,30 @@ class Resolver:
     def kill(self):
         self.process.kill()
         self.process.wait()
+
+
+class Lab:
+    """One sandbox, its resolver and the world's."""
+
+    def __init__(self, host, *rules, default='deny', options=()):
+        self.host = host
+        self.server = Server(host.world)
+        self.resolver = Resolver(host, *options)
+        self.sandbox = host.sandbox(*rules, default=default)
+        self.guest = self.sandbox.guest()
+        self.stub = Stub(self.guest)
+        self.ask = self.stub.ask
+
+    def reaches(self, address, port=80):
+        return test_verdict.reaches(self.guest, self.host.world, address, port)
+
+    def denied(self):
+        """Names that cubed has been told of."""
+        self.host.netd.call(netlab.PING)
+        return [(e['reason'], e['name'], e['address'], e['count']) for kind, e in self.host.netd.events
+                if kind == netlab.EVENT_NAME_DENIED and e['slot'] == self.sandbox.slot]
+
+    def close(self):
+        if self.resolver.process.poll() is None:
+            self.resolver.stop()
+        self.server.close()
