@@ -74,7 +74,7 @@ def reached(sandbox_id, *probes):
 
 
 def denied(sandbox_id):
-    return int(sandbox(sandbox_id).GetStatistics(timeout=60)["net-out-denied"])
+    return int(sandbox(sandbox_id).GetStatistics(timeout=60)["NetworkDeniedPacketsOut"])
 
 
 @contextlib.contextmanager
