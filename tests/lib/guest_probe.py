@@ -66,9 +66,8 @@ def ping(address):
     six = ":" in address
     with socket.socket(family_of(address), socket.SOCK_RAW, 58 if six else 1) as s:
         s.settimeout(TIMEOUT)
-        s.connect((address, 0))
         echo = struct.pack("!BBHHH", 128 if six else 8, 0, 0, 77, 1)
-        s.send(echo if six else echo[:2] + struct.pack("!H", checksum(echo)) + echo[4:])
+        s.sendto(echo if six else echo[:2] + struct.pack("!H", checksum(echo)) + echo[4:], (address, 0))
         while True:
             reply = s.recv(2000)
             kind = reply[0] if six else reply[20]

@@ -60,7 +60,8 @@ def make_links(w, pid):
     ip("link set lo up", f"address add {NEAR}/24 dev w0", f"address add {NEAR6}/64 dev w0 nodad", "link set w0 up",
        *(f"address add {a}/32 dev lo" for a in (WWW, OTHER, DNS, PRIVATE, METADATA)),
        *(f"address add {a}/128 dev lo nodad" for a in (WWW6, PRIVATE6)), inside=w.inside)
-    ip(*(f"route add {net} via {NEAR}" for net in ("0.0.0.0/1", "128.0.0.0/1")), f"-6 route add default via {NEAR6}")
+    ip(*(f"route add {net} via {NEAR}" for net in ("0.0.0.0/1", "128.0.0.0/1")),
+       *(f"-6 route add {net} via {NEAR6}" for net in ("2000::/3", "fd00:66::/32")))
 
 
 @contextlib.contextmanager
