@@ -393,6 +393,15 @@ TEST(bad_params) {
         p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .env = (char *[]) { (char *) "SECRET", NULL } };
         check_failure(&lab, &p, "root.tar", "environment");
         assert_true(!strstr(lab.message, "SECRET"));
+        static const char *const targets[] = { "srv", "/", "/srv/", "" };
+        for (size_t i = 0; i < ELEMENTSOF(targets); i++) {
+                TemplateCopy copy = { lab.dir.fd, targets[i] };
+                p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .copies = &copy, .n_copies = 1 };
+                check_failure(&lab, &p, "root.tar", "has to be an absolute path");
+        }
+        TemplateCopy copies[TEMPLATE_COPIES_MAX + 1] = {};
+        p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .copies = copies, .n_copies = ELEMENTSOF(copies) };
+        check_failure(&lab, &p, "root.tar", "too much to copy");
         p = lab_params(&lab);
         assert_eq(build(&lab, &p), -EINVAL);
         lab.store->tools.boot_dir = lab.modules;
