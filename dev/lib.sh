@@ -46,6 +46,27 @@ install_build_packages() {
     install_packages "${names[@]}"
 }
 
+# What the root file system of the code interpreter has beyond a base, on this machine.
+install_interpreter_packages() {
+    local names recipes=("$top"/guest/recipes/{python,code-interpreter}.packages)
+    mapfile -t names < <(sed '/^include /d' "${recipes[@]}" | packages_in)
+    install_packages "${names[@]}" nodejs python3-venv
+}
+
+# e2b_sdk: prints an environment of Python that has E2B's SDK, from PyPI.
+e2b_sdk() {
+    local packages=(e2b==2.63.0 e2b-code-interpreter==2.11.5) dir
+    dir=$cache/e2b-sdk-$(recipe "${packages[*]}")
+    if [[ ! -x $dir/bin/python ]]; then
+        say "installing ${packages[*]}"
+        rm -rf "$dir.new"
+        /usr/bin/python3 -m venv "$dir.new"
+        "$dir.new/bin/python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" >&2
+        mv "$dir.new" "$dir"
+    fi
+    echo "$dir"
+}
+
 # A hash of what something is made from: words, files and shell functions (whose comments don't count).
 recipe() {
     local part

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cells give, in each language."""
+
+import base64
+import io
+
+import pytest
+from PIL import Image
+
+from cells import CELLS, LAB, differences
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.language}-{cell.code.splitlines()[0][:40]}")
+def test_cell(server, cell):
+    execution = server.run(cell.code, language=cell.language)
+    wrong = differences(cell, execution.results, execution.stdout, execution.stderr, execution.error)
+    assert not wrong, execution.lines
+
+
+def test_the_labs_cells_are_among_them():
+    codes = [cell.code for cell in CELLS]
+    assert len(CELLS) >= 60 and all(any(code in known for known in codes) for code in LAB)
+
+
+def test_a_picture_is_of_its_size_and_not_blank(server):
+    execution = server.run("import matplotlib.pyplot as plt\nfigure = plt.figure(figsize=(4, 3), dpi=100)\n"
+                           "figure.add_axes([0, 0, 1, 1]).plot([0, 1], [0, 1], 'r', linewidth=20)\n"
+                           "plt.gcf().savefig('picture.png')\ndisplay(Image(filename='picture.png'))"
+                           .replace("display(", "from IPython.display import display, Image\ndisplay("))
+    picture = Image.open(io.BytesIO(base64.b64decode(execution.results[0]["png"], validate=True)))
+    assert picture.size == (400, 300)
+    colours = picture.convert("RGB").getcolors(1 << 20)
+    assert max(colours)[0] < 400 * 300 * 0.95 and any(colour == (255, 0, 0) for _, colour in colours)
+
+
+def test_a_show_is_no_main_result_and_the_last_expression_is(server):
+    execution = server.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n7")
+    assert [(one["is_main_result"], "png" in one) for one in execution.results] == [(False, True), (True, False)]
+    assert execution.results[0]["text"].startswith("<Figure") and execution.results[0]["extra"] == {}
+
+
+def test_a_large_table_is_shown_and_sent_once(server):
+    result = server.run("import numpy, pandas\npandas.DataFrame(numpy.zeros((1000, 101)))").main
+    assert "data" not in result and "<table" in result["html"]
+
+
+def test_a_table_of_what_json_has_no_word_for(server):
+    result = server.run("import numpy as np, pandas\npandas.DataFrame({1: [np.nan, 1.5], 'b': [np.inf, None], "
+                        "'c': [pandas.Timedelta('1s'), pandas.NaT], 'd': pandas.array([1, None], 'Int64')})").main
+    assert result["data"] == {"1": [None, 1.5], "b": [None, None], "c": ["0 days 00:00:01", None], "d": [1, None]}
+
+
+def test_the_traceback_is_one_string_without_colours(server):
+    error = server.run("def f():\n    raise ValueError('here')\nf()").error
+    assert "\x1b" not in error["traceback"]
+    assert "----> 3 f()" in error["traceback"] and error["traceback"].endswith("ValueError: here")
