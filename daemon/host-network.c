@@ -27,15 +27,15 @@ static void tell_ready(HostNetwork *n, int error, const char *message) {
 }
 
 /* Its end may not have been seen yet. */
-static bool is_there(const HostNetwork *n) {
+bool host_network_is_ready(const HostNetwork *n) {
         return n->ready && net_client_is_connected(n->manager->net);
 }
 
 int host_network_wait(HostNetwork *n, NetworkReady ready, void *userdata) {
         ReadyWaiter **end = &n->ready_waiters, *w;
 
-        if (is_there(n) || n->error) {
-                ready(is_there(n) ? 0 : -ENETDOWN, strempty(n->error), userdata);
+        if (host_network_is_ready(n) || n->error) {
+                ready(host_network_is_ready(n) ? 0 : -ENETDOWN, strempty(n->error), userdata);
                 return 0;
         }
         w = new0(ReadyWaiter, 1);

@@ -69,6 +69,7 @@ void host_network_keep_slot(HostNetwork *n, uint32_t slot, bool keep);
 void host_network_cancel(HostNetwork *n, void *userdata);
 
 /* done is called once the network is set up, at once when it is, or when that failed. */
+bool host_network_is_ready(const HostNetwork *n);
 typedef void (*NetworkReady)(int error, const char *message, void *userdata);
 int host_network_wait(HostNetwork *n, NetworkReady ready, void *userdata);
 

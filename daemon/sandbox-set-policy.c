@@ -87,18 +87,22 @@ static void on_ready(int error, const char *message, void *userdata) {
                 ask(c);
 }
 
-static void ask_again(PolicyChange *c, int error, const char *message) {
-        int r = error;
+static void wait_until_ready(PolicyChange *c) {
+        c->n_waits++;
+        int r = host_network_wait(c->sandbox->manager->network, on_ready, c);
+        if (r >= 0)
+                return;
+        c->n_waits--;
+        fail(c, r, NULL);
+}
 
-        if (netd_is_away(error) && !c->again) {
-                c->again = true;
-                c->n_waits++;
-                r = host_network_wait(c->sandbox->manager->network, on_ready, c);
-                if (r >= 0)
-                        return;
-                c->n_waits--;
+static void ask_again(PolicyChange *c, int error, const char *message) {
+        if (!netd_is_away(error) || c->again) {
+                fail(c, error, message);
+                return;
         }
-        fail(c, r, message);
+        c->again = true;
+        wait_until_ready(c);
 }
 
 static void on_set(int error, const NetResult *result, void *userdata) {
@@ -119,6 +123,11 @@ static void ask(PolicyChange *c) {
         /* Closed, it is opened with the policy that it has then. */
         if (s->slot == 0 || !s->priv->net_open) {
                 settle(c);
+                return;
+        }
+        /* A new cube-netd is told the present policy first: this comes behind it. */
+        if (!host_network_is_ready(s->manager->network)) {
+                wait_until_ready(c);
                 return;
         }
         int r = net_client_set_policy(s->manager->net, s->slot, &rules, on_set, c);

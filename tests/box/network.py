@@ -12,7 +12,7 @@ import threading
 
 from cubetest import ctl_ok, helper_pid, run, wait_for
 
-WORLD, HOST = "198.51.100.2", "198.51.100.1"
+WORLD, OTHER, HOST = "198.51.100.2", "198.51.100.3", "198.51.100.1"
 BPF_DIR = "/sys/fs/bpf/cubed"
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -130,7 +130,8 @@ def world():
         run("ip", "link", "add", "world0", "type", "veth", "peer", "name", "eth0", "netns", holder.pid, check=True)
         run("ip", "address", "add", f"{HOST}/24", "dev", "world0", check=True)
         run("ip", "link", "set", "world0", "up", check=True)
-        run(*inside, "ip", "address", "add", f"{WORLD}/24", "dev", "eth0", check=True)
+        for its in WORLD, OTHER:
+            run(*inside, "ip", "address", "add", f"{its}/24", "dev", "eth0", check=True)
         run(*inside, "ip", "link", "set", "eth0", "up", check=True)
         run("ip", "route", "add", "default", "via", WORLD, check=True)
         with server(inside):
@@ -142,20 +143,22 @@ def world():
 
 
 SERVER = """
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(('', 7))
+import select, socket, sys
+sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in sys.argv[1:]]
+for s, address in zip(sockets, sys.argv[1:]):
+    s.bind((address, 7))
 print('ready', flush=True)
 while True:
-    text, peer = s.recvfrom(1000)
-    s.sendto(peer[0].encode(), peer)
+    for s in select.select(sockets, [], [])[0]:
+        text, peer = s.recvfrom(1000)
+        s.sendto(peer[0].encode(), peer)
 """
 
 
 @contextlib.contextmanager
 def server(inside):
     """Says to whom it answers."""
-    p = subprocess.Popen([*inside, "python3", "-c", SERVER], stdout=subprocess.PIPE)
+    p = subprocess.Popen([*inside, "python3", "-c", SERVER, WORLD, OTHER], stdout=subprocess.PIPE)
     try:
         assert p.stdout.readline() == b"ready\n"
         yield

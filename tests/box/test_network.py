@@ -33,6 +33,7 @@ def internet(template):
 def test_each_has_an_address_and_the_host_reaches_it(template):
     with created("--timeout", "1h") as one, created("--timeout", "1h") as two:
         assert address(one) != address(two)
+        assert prop(one, "NetworkAddress") == address(one) and prop(one, "NetworkAddress6") == ""
         for sandbox_id in one, two:
             with serving(sandbox_id):
                 echoes(udp(address(sandbox_id)))
