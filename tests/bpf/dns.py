@@ -187,6 +187,7 @@ class Resolver:
     def start(self):
         self.process = self.host.netns.start(self.program, f'--socket={self.host.runtime}/resolver', f'--resolv-conf={self.conf}',
                                              *self.options, user=netlab.RESOLVER_UID, group=netlab.RESOLVER_UID, extra_groups=[])
+        self.host.processes.append(self.process)
 
     def stop(self):
         self.process.terminate()

@@ -365,6 +365,7 @@ class Host:
         self.netns.ip('link set lo up')
         self.world.ip('link set lo up')
         self.sandboxes = []
+        self.processes = []
         if uplink:
             self.add_uplink(mtu)
         self.netd = None
@@ -395,6 +396,10 @@ class Host:
         for s in self.sandboxes:
             with contextlib.suppress(OSError):
                 s.close()
+        # of a test that did not get far enough to end them
+        for p in self.processes:
+            p.kill()
+            p.wait()
         if self.netd and self.netd.process.poll() is None:
             self.netd.stop()
         if self.entries >= 0:
