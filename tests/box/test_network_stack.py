@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+pytest.register_assert_rewrite("network_checks")
+
 from cubetest import created, prop, run
 from network_checks import world_for_guests
 from network_checks import *  # noqa: F401,F403

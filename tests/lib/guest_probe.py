@@ -69,11 +69,12 @@ def ping(address):
         echo = struct.pack("!BBHHH", 128 if six else 8, 0, 0, 77, 1)
         s.sendto(echo if six else echo[:2] + struct.pack("!H", checksum(echo)) + echo[4:], (address, 0))
         while True:
-            reply = s.recv(2000)
-            kind = reply[0] if six else reply[20]
-            if kind == (129 if six else 0):
+            # a raw socket hears what others are told, too
+            packet, peer = s.recvfrom(2000)
+            reply = packet if six else packet[20:]
+            if reply[0] == (129 if six else 0) and peer[0] == address:
                 return "answered"
-            if kind in ((1,) if six else (3,)):
+            if reply[0] == (1 if six else 3) and reply[14 if six else 17] == (58 if six else 1):
                 return "refused"
 
 

@@ -8,6 +8,8 @@ import os
 
 import pytest
 
+pytest.register_assert_rewrite("network_checks")
+
 from cubetest import created, ctl_ok, prop, run
 from network_checks import RULES, THROUGH, TRIED, policy, reached, world_for_guests
 from network_checks import *  # noqa: F401,F403
