@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 
@@ -68,6 +69,16 @@ def test_too_much_for_a_client_that_does_not_read():
         # Only the end shows that it was stopped: what nobody reads, fills the sockets first.
         wait_for("the loop to end", lambda: small.run("x").main["text"] == "1", timeout=60)
         assert interpreter.Execution(response.read()).error["name"] == "OutputLimit"
+
+
+def test_who_prints_faster_than_it_is_read_waits(server, python_context):
+    """600 MB, which a kernel that does not wait would keep: more than a small guest has."""
+    pid = server.run("import os; os.getpid()", context_id=python_context).main["text"]
+    response = server.open("for i in range(6000): print('y' * 100_000)", context_id=python_context)
+    received = sum(len(chunk) for chunk in iter(lambda: response.read(1 << 20), b""))
+    assert received > 600_000_000
+    status = (server.root / f"proc/{pid}/status").read_text() if str(server.root) == "/" else "VmHWM: 0 kB"
+    assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 300_000
 
 
 def test_a_silent_execution_says_that_it_is_there():

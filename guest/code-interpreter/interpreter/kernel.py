@@ -27,6 +27,7 @@ from .settings import Settings
 
 IDLE_SECONDS = 2.0
 INTERRUPTS = 3
+MAX_MESSAGES = 64
 
 
 class KernelFailed(Exception):
@@ -123,8 +124,8 @@ class Kernel:
         self._manager = AsyncKernelManager(
             kernel_spec_manager=Specs(self.language), transport=self.language.transport,
             connection_file=os.path.join(self._directory.name, "connection.json"))
-        # What is not read at once waits here, and not in a place where it is dropped.
-        self._manager.context.setsockopt(zmq.RCVHWM, 0)
+        # What R's kernel sends while we are busy has to wait here, for there it would be dropped.
+        self._manager.context.setsockopt(zmq.RCVHWM, MAX_MESSAGES if self.language.own else 0)
         try:
             await self._manager.start_kernel(cwd=self.cwd, env=self._settings.kernel_env())
             self._process = self._manager.provisioner.process  # type: ignore[union-attr]
@@ -209,7 +210,7 @@ class Kernel:
     async def execute(self, execution: Execution) -> None:
         """Returns when the kernel is ready for the next one. KernelFailed: it is no more."""
         env = execution.env
-        if env and not self.language.env_in_metadata:
+        if env and not self.language.own:
             await self._silently(r_set_env(env))
             await self._run(execution.code, execution, {})
             await self._silently(R_RESTORE_ENV)

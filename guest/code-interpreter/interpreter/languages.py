@@ -45,8 +45,9 @@ class Language:
     command: tuple[str, ...]
     # Unix sockets where the kernel knows them: nothing of it is then in reach from outside of the process' user.
     transport: str = "ipc"
-    # Our own kernels take the variables with the request. R's does not: it is told by code before and after.
-    env_in_metadata: bool = True
+    # A kernel of ours takes the variables with the request, and waits when it sends too fast. R's is told the
+    # variables by code before and after, and drops what is too much.
+    own: bool = True
     warm_up: str = ""
 
     @property
@@ -63,7 +64,7 @@ LANGUAGES: Mapping[str, Language] = {language.name: language for language in (
     own_kernel("javascript"),
     own_kernel("typescript"),
     Language("r", ("R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"),
-             transport="tcp", env_in_metadata=False),
+             transport="tcp", own=False),
     own_kernel("bash"),
 )}
 
