@@ -84,10 +84,10 @@ static int on_step_timer(sd_event_source *source, uint64_t usec, void *userdata)
 
 /* Claim. */
 
-static void send_time(Sandbox *s) {
+void sandbox_send_time(Sandbox *s) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(256);
 
-        /* The claim's time is as old as the boot; without a wait, the stream keeps the order. */
+        /* The claim's time is as old as the boot, or the guest's way to it; without a wait, the stream keeps the order. */
         tlv_put_u64(&w, AGENT_TAG_REALTIME_NSEC, clock_usec(CLOCK_REALTIME) * NSEC_PER_USEC);
         (void) sandbox_agent_request(s, AGENT_SET_TIME, &w, NULL, NULL, NULL);
 }
@@ -162,7 +162,7 @@ static void sandbox_runs(Sandbox *s) {
         }
         sandbox_set_state(s, SANDBOX_RUNNING);
         tell_running(s, resumed);
-        send_time(s);
+        sandbox_send_time(s);
 
         p->create_done = NULL;
         if (done)

@@ -202,6 +202,8 @@ int sandbox_put_claim(const Sandbox *s, TlvWriter *w);
 int sandbox_start(Sandbox *s, sd_bus_error *error);
 /* To the journal: what went wrong in the guest (its hooks) although it took the claim. body: of the answer. */
 void sandbox_tell_claimed(const Sandbox *s, const uint8_t *body, size_t size);
+/* Once the claim was taken. */
+void sandbox_send_time(Sandbox *s);
 /* What the frame with which the agent introduced itself says. */
 void sandbox_agent_ready(Sandbox *s, const uint8_t *body, size_t size);
 int sandbox_watch_process(Sandbox *s);

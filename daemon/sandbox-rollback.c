@@ -170,6 +170,7 @@ static void go_on(Rollback *b, Snapshot *top) {
         p->rollback_id[0] = p->capture_id[0] = 0;
         s->restored = true;
         s->mem_bytes = top->mem_bytes;
+        sandbox_send_time(s);
         int r = sandbox_save(s);
         if (r < 0)
                 log_warning_errno(r, "Sandbox %s: a restarted cubed won't know its layers, failed to save its state: %m", s->id);

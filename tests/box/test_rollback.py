@@ -4,6 +4,7 @@ instant; and on any failure the state of before."""
 
 import os
 import subprocess
+import time
 
 import dbus
 import pytest
@@ -43,6 +44,20 @@ def refused(name, sandbox_id, snapshot_id):
 
 def vmm(sandbox_id):
     return int(prop(sandbox_id, "VMMPID"))
+
+
+def realtime(sandbox_id):
+    """In seconds, as the guest has it."""
+    return int(ctl_ok("exec", sandbox_id, "--", "clock").split()[2]) / 1e9
+
+
+def test_the_time_is_right_however_long_the_guest_takes_with_the_claim(template, taken):
+    with created("--template", template("slow-claim"), "--timeout", "1h") as sandbox_id:
+        instant = taken(sandbox_id)
+        rollback(sandbox_id, instant)
+        before = time.time()
+        found = realtime(sandbox_id)
+        assert before - 1 <= found <= time.time() + 1
 
 
 def test_memory_disk_and_processes_are_those_of_then(taken):

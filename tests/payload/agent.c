@@ -39,9 +39,11 @@ static uint32_t out_len;
 static uint8_t in[HEADER_BYTES + AGENT_FRAME_MAX + 1] __attribute__((aligned(8)));
 static uint32_t in_have;
 
+#define CLAIM_DELAY_NSEC (3 * 1000000000ULL)
+
 static Conn *control;
 static uint64_t memory_bytes;
-static bool stalled, stubborn, claimed, claims_ignored;
+static bool stalled, stubborn, claimed, claims_ignored, claims_slow;
 /* Strings of a request, with a NUL behind each. */
 static char strings[16384];
 static uint32_t strings_used;
@@ -228,6 +230,13 @@ static void do_make(Conn *c, uint32_t id, const char *what, Body body) {
         send_frame(c, AGENT_OK, id);
 }
 
+static void wait_nsec(uint64_t nsec) {
+        uint64_t end = clock_monotonic() + nsec;
+
+        while (clock_monotonic() < end)
+                pause_cpu();
+}
+
 static void control_frame(Conn *c, const Header *h, Body body) {
         strings_used = 0;
         switch (h->type) {
@@ -238,12 +247,17 @@ static void control_frame(Conn *c, const Header *h, Body body) {
                         processes_abandon();
                 claimed = true;
                 uint64_t realtime = find_u64(body, AGENT_TAG_REALTIME_NSEC);
+                if (claims_slow)
+                        wait_nsec(CLAIM_DELAY_NSEC);
                 if (realtime)
                         clock_set_realtime(realtime);
                 send_frame(c, AGENT_OK, h->id);
                 break;
-        case AGENT_PING:
         case AGENT_SET_TIME:
+                clock_set_realtime(find_u64(body, AGENT_TAG_REALTIME_NSEC));
+                send_frame(c, AGENT_OK, h->id);
+                break;
+        case AGENT_PING:
         case AGENT_ADD_ENTROPY:
         case AGENT_RESIZE:
         case AGENT_FREEZE:
@@ -450,6 +464,10 @@ void on_closed(Conn *c) {
 
 void agent_ignore_claims(bool yes) {
         claims_ignored = yes;
+}
+
+void agent_claim_slowly(void) {
+        claims_slow = true;
 }
 
 void agent_start(uint64_t mem_bytes, bool stall, bool ignore_poweroff) {

@@ -13,6 +13,8 @@ void agent_start(uint64_t mem_bytes, bool stalled, bool ignore_poweroff);
 bool agent_flood(void);
 /* As one whose next claim is never answered. */
 void agent_ignore_claims(bool yes);
+/* As one that takes seconds before it looks at a claim. */
+void agent_claim_slowly(void);
 
 void put_u32(uint16_t tag, uint32_t v);
 void put_u64(uint16_t tag, uint64_t v);

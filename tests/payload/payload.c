@@ -10,6 +10,7 @@
  *   disk-check                         compares and writes disks, says so on the serial port, powers off
  *   flood                              the agent works, and says again and again that it is ready
  *   no-shell                           the agent knows no "sh"
+ *   slow-claim                         the agent lets three seconds pass before it looks at a claim
  *   poll                               looks instead of sleeping */
 
 #include "agent.h"
@@ -105,6 +106,8 @@ void payload_main(const StartInfo *info) {
                 power_off();
         }
         no_shell = has_word(cmdline, "no-shell");
+        if (has_word(cmdline, "slow-claim"))
+                agent_claim_slowly();
         agent_start(ram_bytes(info), has_word(cmdline, "stall"), has_word(cmdline, "ignore-poweroff"));
 
         for (;;) {
