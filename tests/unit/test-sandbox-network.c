@@ -4,6 +4,7 @@
  * to is a real one. Needs root. */
 
 #include <linux/bpf.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -261,6 +262,97 @@ TEST(but_not_while_it_is_rolled_back) {
         sandbox->priv->rollback_id[0] = 0;
         assert_eq(sandbox_network_open(sandbox, NULL), 1);
         assert_open(21);
+        done();
+}
+
+/* Another policy. */
+
+static unsigned n_set;
+static char set_error[128];
+
+static void on_set(Sandbox *s, const sd_bus_error *error, void *userdata) {
+        n_set++;
+        (void) snprintf(set_error, sizeof(set_error), "%s", error ? error->name : "");
+}
+
+/* Runs, as far as others can see. */
+static int open_running(void) {
+        static const VmmEvents events;
+        int ends[2];
+
+        open_it();
+        assert_ok(socketpair(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC, 0, ends));
+        assert_ok(vmm_client_new(manager.event, ends[0], &events, sandbox, &sandbox->priv->vmm));
+        n_set = 0;
+        return ends[1];
+}
+
+static LoadedPolicy *set(const char *rule) {
+        char copy[64];
+        LoadedPolicy *p;
+
+        (void) snprintf(copy, sizeof(copy), "%s", rule);
+        assert_ok(host_network_get_policy(manager.network, &(SandboxPolicy) { .allow = (char *[]) { copy, NULL } }, &p));
+        assert_ok(sandbox_set_policy(sandbox, p, on_set, NULL, NULL));
+        return p;
+}
+
+TEST(a_new_policy_is_the_sandbox_s_once_it_is_in_force) {
+        _cleanup_close_ int vmm = open_running();
+        LoadedPolicy *p = set("192.0.2.1");
+
+        FakeRequest q = fake_netd_take(&netd, NET_OP_POLICY_SET);
+        assert_true(q.slot == SLOT && q.n_texts == 1);
+        assert_streq(q.texts[0], "192.0.2.1");
+        assert_true(n_set == 0 && sandbox->policy == host_network_internet_policy(manager.network));
+        (void) fake_netd_answer(&netd, &q);
+        assert_true(n_set == 1 && !*set_error && sandbox->policy == p);
+        loaded_policy_unref(p);
+        done();
+}
+
+TEST(one_that_is_refused_is_not) {
+        _cleanup_close_ int vmm = open_running();
+        LoadedPolicy *p = set("192.0.2.1 tcp:70000");
+
+        FakeRequest q = fake_netd_take(&netd, NET_OP_POLICY_SET);
+        fake_netd_fail(&netd, &q, -EINVAL, "Port 70000 is none");
+        assert_eq(n_set, 1);
+        assert_streq(set_error, "org.cubed.Cube1.Error.InvalidArgument");
+        assert_true(sandbox->policy == host_network_internet_policy(manager.network));
+        loaded_policy_unref(p);
+        done();
+}
+
+TEST(it_comes_behind_the_present_one_when_cube_netd_comes_back) {
+        _cleanup_close_ int vmm = open_running();
+
+        fake_netd_start(&netd);
+        LoadedPolicy *p = set("192.0.2.1");
+        (void) answer(NET_OP_SETUP);
+        for (unsigned i = 0; i < 3; i++)
+                (void) answer(NET_OP_POLICY_LOAD);
+        FakeRequest q = fake_netd_take(&netd, NET_OP_POLICY_SET);
+        assert_eq(q.n_texts, 0);
+        (void) fake_netd_answer(&netd, &q);
+        q = fake_netd_take(&netd, NET_OP_POLICY_SET);
+        assert_streq(q.texts[0], "192.0.2.1");
+        (void) fake_netd_answer(&netd, &q);
+        assert_true(n_set == 1 && sandbox->policy == p);
+        loaded_policy_unref(p);
+        done();
+}
+
+TEST(who_set_one_is_told_of_the_end) {
+        _cleanup_close_ int vmm = open_running();
+        LoadedPolicy *p = set("192.0.2.1");
+
+        FakeRequest q = fake_netd_take(&netd, NET_OP_POLICY_SET);
+        loaded_policy_unref(p);
+        sandbox_free(TAKE_PTR(sandbox));
+        assert_true(n_set == 1 && *set_error);
+        (void) fake_netd_answer(&netd, &q);
+        assert_eq(n_set, 1);
         done();
 }
 
