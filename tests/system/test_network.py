@@ -11,7 +11,7 @@ import pytest
 pytest.register_assert_rewrite("network_checks")
 
 from cubetest import created, ctl_ok, prop, run
-from network_checks import RULES, THROUGH, TRIED, policy, reached, world_for_guests
+from network_checks import RULES, THROUGH, TRIED, policy, reached, slot, world_for_guests
 from network_checks import *  # noqa: F401,F403
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -55,6 +55,16 @@ def w():
 def guest(w):
     with created("--timeout", "1h") as sandbox_id:
         yield LinuxGuest(sandbox_id).push()
+
+
+def test_nobody_else_manages_its_links(guest):
+    """systemd-networkd leaves them alone, udev their names and addresses, and PID 1 has no unit for them."""
+    listed = [line.split() for line in run("networkctl", "--no-pager", "--no-legend", "list", check=True).stdout.decode().splitlines()]
+    ours = {words[1]: words[-1] for words in listed if words[1].startswith("cube")}
+    assert "cube-host" in ours and f"cube{slot(guest.id)}" in ours and set(ours.values()) == {"unmanaged"}
+    with open(f"/sys/class/net/cube{slot(guest.id)}/address", encoding="ascii") as f:
+        assert f.read().startswith("02:cb:00:")
+    assert run("systemctl", "list-units", "--all", "--no-legend", "sys-subsystem-net-devices-cube*").stdout == b""
 
 
 def test_it_holds_after_pause_and_resume(guest, w):
