@@ -93,6 +93,7 @@ CELLS = [
     js("const a = 5; let { b } = { b: a }; b", "5"),
     js("a", "5"),
     js("await Promise.resolve('Hello World!')", "Hello World!"),
+    js("async function main() { return 6 * 7 }\nmain()", "42"),
     js("import { sep } from 'path'\nimport * as os from 'node:os'\nsep + typeof os.cpus", "/function"),
     js("sep", "/"),
     js("(await import('fs')).constants.R_OK", "4"),

@@ -195,8 +195,9 @@ def test_a_child_that_ends_is_replaced(server, language, code, how):
 
 
 def test_an_uncaught_error_of_a_timer_ends_nothing(server):
-    server.run("here = 1; setTimeout(() => { throw new Error('late') }, 1)", language="js")
-    execution = server.run("await new Promise((resolve) => setTimeout(resolve, 50)); here", language="js")
+    server.run("here = 1; fired = new Promise((resolve) => setTimeout(() => { resolve(2); throw new Error('late') }, 500)); 0",
+               language="js")
+    execution = server.run("await fired; await new Promise((resolve) => setTimeout(resolve, 1)); here", language="js")
     assert execution.main["text"] == "1" and "late" in execution.stderr
 
 
@@ -210,7 +211,10 @@ def test_the_end_of_the_server_ends_its_kernels(tmp_path):
 
 def test_a_server_that_is_killed_leaves_no_kernel():
     with interpreter.Server() as short:
-        pids = short.pids()
+        node = int(short.run("process.pid", language="js").main["text"])
+        interpreter.wait_for_output(short.open(
+            "console.log(1); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)", language="js"))
+        pids = short.pids() | ({node} if str(short.root) == "/" else set())
         short.process.send_signal(signal.SIGKILL)
         wait_for("its kernels to end", lambda: not any(alive(pid) for pid in pids))
 

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 
 from .app import launch_app
-from .child import Child, ChildKernel
+from .child import PREFIX, Child, ChildKernel
 
 
 class BashKernel(ChildKernel):
@@ -25,7 +25,7 @@ class BashKernel(ChildKernel):
         environment.pop("PROMPT_COMMAND", None)
         try:
             process = subprocess.Popen(
-                ["bash", "--noprofile", "--norc", "--noediting", "-i"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [*PREFIX, "bash", "--noprofile", "--norc", "--noediting", "-i"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, pass_fds=(self._control,), env=environment)
         finally:
             os.close(self._control)

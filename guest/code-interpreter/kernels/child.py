@@ -19,6 +19,8 @@ from ipykernel.kernelbase import Kernel
 
 CHUNK = 65536
 MAX_LINE = 64 << 20
+# A child may be at something for which it does not hear that the kernel is gone.
+PREFIX = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 class ChildEnded(Exception):

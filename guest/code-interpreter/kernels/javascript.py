@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 
 from .app import launch_app
-from .child import Child, ChildKernel
+from .child import PREFIX, Child, ChildKernel
 
 MAIN = pathlib.Path(__file__).with_name("javascript") / "main.js"
 
@@ -23,7 +23,7 @@ class JavaScriptKernel(ChildKernel):
     def start_child(self) -> Child:
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            process = subprocess.Popen(["node", "--no-warnings", str(MAIN), str(theirs.fileno())],
+            process = subprocess.Popen([*PREFIX, "node", "--no-warnings", str(MAIN), str(theirs.fileno())],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                        pass_fds=(theirs.fileno(),))
             return Child(process, ours.detach())
