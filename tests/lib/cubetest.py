@@ -20,8 +20,6 @@ MANAGER = NAME + ".Manager"
 SANDBOX = NAME + ".Sandbox"
 ERROR = NAME + ".Error."
 
-FREE_SLOTS = 16  # FreeSlots= as it is by default
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -175,15 +173,16 @@ def nothing_left_since(before, but=()):
         raise AssertionError(f"left behind (before, after): {differences()}") from e
 
 
-def free_slots():
-    """How many places in the network wait for a sandbox, once no more are being made."""
-    free, since = manager_prop("NetworkFreeSlots"), time.monotonic()
-    while free < FREE_SLOTS and time.monotonic() - since < 1:
-        time.sleep(0.02)
-        now = manager_prop("NetworkFreeSlots")
-        if now != free:
-            free, since = now, time.monotonic()
-    return int(free)
+def places(vmms):
+    """Free places in the network, and links of those that are not free, once those are as many as there are VMMs: before,
+    one is being made, or going. A number that stays different is told as it is."""
+    deadline = time.monotonic() + 5
+    while True:
+        free = int(manager_prop("NetworkFreeSlots"))
+        used = sum(1 for name in os.listdir("/sys/class/net") if re.fullmatch(r"cube\d+", name)) - free
+        if used == vmms or time.monotonic() > deadline:
+            return free, used
+        time.sleep(0.05)
 
 
 def leftovers():
@@ -191,8 +190,7 @@ def leftovers():
     scopes = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "cube-*.scope").stdout.decode()
     vmms = run("pgrep", "-x", "cube-vmm").stdout.decode().split()
     run_dir = "/run/cubed/sandbox"
-    free = free_slots()
-    links = sorted(os.listdir("/sys/class/net"))
+    free, used = places(len(vmms))
     return {
         "scopes": sorted(line.split()[0] for line in scopes.splitlines() if line.strip()),
         "vmms": sorted(vmms),
@@ -203,7 +201,7 @@ def leftovers():
         if os.path.isdir("/var/lib/cubed/snapshots") else [],
         # a free place in the network has a link, with a number that is not given twice, and two descriptors in cubed
         "fds": len(os.listdir(f"/proc/{cubed_pid()}/fd")) - 2 * free,
-        "slots": sum(1 for name in links if re.fullmatch(r"cube\d+", name)) - free,
-        "links": [name for name in links if not re.fullmatch(r"cube\d+", name)],
+        "slots": used,
+        "links": sorted(name for name in os.listdir("/sys/class/net") if not re.fullmatch(r"cube\d+", name)),
         "mounts": sum(1 for _ in open("/proc/self/mounts", encoding="utf-8")),
     }
