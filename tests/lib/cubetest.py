@@ -173,15 +173,18 @@ def nothing_left_since(before, but=()):
         raise AssertionError(f"left behind (before, after): {differences()}") from e
 
 
-def places(vmms):
-    """Free places in the network, and links of those that are not free, once those are as many as there are VMMs: before,
-    one is being made, or going. A number that stays different is told as it is."""
+def without_free_places(vmms):
+    """Links of places in the network, and descriptors of cubed, without those of free places: each has a link, with a number
+    that is not given twice, and two descriptors. Waits for a moment in which none is being made or going, which is one with
+    as many links as VMMs; a number that stays different is told as it is."""
     deadline = time.monotonic() + 5
     while True:
         free = int(manager_prop("NetworkFreeSlots"))
-        used = sum(1 for name in os.listdir("/sys/class/net") if re.fullmatch(r"cube\d+", name)) - free
-        if used == vmms or time.monotonic() > deadline:
-            return free, used
+        slots = sum(1 for name in os.listdir("/sys/class/net") if re.fullmatch(r"cube\d+", name)) - free
+        fds = len(os.listdir(f"/proc/{cubed_pid()}/fd")) - 2 * free
+        settled = slots == vmms and free == int(manager_prop("NetworkFreeSlots"))
+        if settled or time.monotonic() > deadline:
+            return slots, fds
         time.sleep(0.05)
 
 
@@ -190,7 +193,7 @@ def leftovers():
     scopes = run("systemctl", "list-units", "--all", "--plain", "--no-legend", "cube-*.scope").stdout.decode()
     vmms = run("pgrep", "-x", "cube-vmm").stdout.decode().split()
     run_dir = "/run/cubed/sandbox"
-    free, used = places(len(vmms))
+    slots, fds = without_free_places(len(vmms))
     return {
         "scopes": sorted(line.split()[0] for line in scopes.splitlines() if line.strip()),
         "vmms": sorted(vmms),
@@ -199,9 +202,8 @@ def leftovers():
         if os.path.isdir("/var/lib/cubed/sandboxes") else [],
         "snapshots": sorted(os.listdir("/var/lib/cubed/snapshots"))
         if os.path.isdir("/var/lib/cubed/snapshots") else [],
-        # a free place in the network has a link, with a number that is not given twice, and two descriptors in cubed
-        "fds": len(os.listdir(f"/proc/{cubed_pid()}/fd")) - 2 * free,
-        "slots": used,
+        "fds": fds,
+        "slots": slots,
         "links": sorted(name for name in os.listdir("/sys/class/net") if not re.fullmatch(r"cube\d+", name)),
         "mounts": sum(1 for _ in open("/proc/self/mounts", encoding="utf-8")),
     }
