@@ -149,6 +149,11 @@ FUNCTION int reset_tcp(struct __sk_buff *skb, const Packet *p, int inbound) {
 
 #define QUOTE_MAX 48
 
+/* An error is never the answer to one, nor to an answer. */
+static __always_inline int asks(const Packet *p) {
+        return !packet_is_icmp(p) || (!p->error && p->dport == 0);
+}
+
 /* Tells the sandbox that its packet may not pass: "administratively prohibited", from whom it was sent to. */
 FUNCTION int refuse_other(struct __sk_buff *skb, const Packet *p) {
         const NetConfig *c = config_get();
@@ -161,7 +166,7 @@ FUNCTION int refuse_other(struct __sk_buff *skb, const Packet *p) {
         } h = {};
         __u32 sum;
 
-        if (!p || !c || !p->plain || p->fragment != FRAGMENT_NONE || p->proto != IPPROTO_UDP)
+        if (!p || !c || !p->plain || p->fragment != FRAGMENT_NONE || p->proto == IPPROTO_TCP || !asks(p))
                 return -1;
         src = p->dst;
         dst = p->src;

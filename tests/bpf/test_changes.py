@@ -229,6 +229,42 @@ def test_refusals_have_right_checksums(host, proto, v6, unfinished):
         assert (l4[0], l4[1]) == ((1, 1) if v6 else (3, 13))
 
 
+def complaint(wire, v6):
+    """Type and code of the next ICMP error, and what it quotes."""
+    frame = wire.receive(want=lambda f: is_ip(f, ICMP6 if v6 else ICMP))
+    l4 = frame[54 if v6 else 34:]
+    addresses = (frame[22:38], frame[38:54]) if v6 else (frame[26:30], frame[30:34])
+    assert checksum((addresses[0] + addresses[1] + struct.pack('!I3xB', len(l4), ICMP6) if v6 else b'') + l4) == 0
+    return l4[0], l4[1], l4[8:]
+
+
+@pytest.mark.parametrize('v6', [True, False])
+def test_pings_and_other_protocols_are_refused_like_datagrams(host, v6):
+    src, dst = (netlab.INNER6, '2001:db8:1::10') if v6 else (netlab.INNER4, '203.0.113.10')
+    wire = Wire(host.sandbox().tap)
+    ping = icmp(128 if v6 else 8, 0, struct.pack('!HH', 7, 1), b'payload', *((src, dst) if v6 else ()))
+    for proto, packet in ((ICMP6 if v6 else ICMP, ping), (132, bytes(32))):
+        sent = ip(src, dst, proto, packet)
+        wire.send(ethernet(sent))
+        kind, code, quoted = complaint(wire, v6)
+        assert (kind, code) == ((1, 1) if v6 else (3, 13))
+        # by what a program knows its own: an echo's number, behind its checksum
+        assert quoted[:2] == sent[:2] and quoted[-4:] == packet[4:8]
+
+
+@pytest.mark.parametrize('v6', [True, False])
+def test_nobody_complains_about_a_complaint_or_an_answer(host, v6):
+    src, dst = (netlab.INNER6, '2001:db8:1::10') if v6 else (netlab.INNER4, '203.0.113.10')
+    wire = Wire(host.sandbox().tap)
+    ends = (src, dst) if v6 else ()
+    answer = icmp(129 if v6 else 0, 0, struct.pack('!HH', 7, 1), b'payload', *ends)
+    error = icmp(1 if v6 else 3, 4 if v6 else 3, bytes(4), ip(dst, src, UDP, udp(dst, src, 53, 4000)), *ends)
+    for packet in (answer, error):
+        wire.send(ethernet(ip(src, dst, ICMP6 if v6 else ICMP, packet)))
+    wire.send(ethernet(ip(src, dst, UDP, udp(src, dst, 4001, 53))))
+    assert complaint(wire, v6)[2][-8:-6] == struct.pack('!H', 4001)
+
+
 def test_before_a_sandbox_stops_the_hosts_connections_end_at_both_ends(host):
     s, other = host.sandbox(default='internet'), host.sandbox()
     guest, neighbour = s.guest(), other.guest()
