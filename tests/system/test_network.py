@@ -10,9 +10,11 @@ import pytest
 
 pytest.register_assert_rewrite("network_checks")
 
-from cubetest import created, ctl_ok, prop, run
+from cubetest import created, ctl_ok, prop, run, wait_for
+from network import of_network, pool_is_full
 from network_checks import RULES, THROUGH, TRIED, policy, reached, slot, world_for_guests
 
+LONG = os.environ.get("CUBE_LONG") == "1"
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROBE = os.path.join(HERE, "..", "lib", "guest_probe.py")
 
@@ -54,6 +56,14 @@ def w():
 def guest(w):
     with created("--timeout", "1h") as sandbox_id:
         yield LinuxGuest(sandbox_id).push()
+
+
+def test_creates_and_kills_leave_nothing():
+    pool_is_full()
+    before = of_network()
+    for _ in range(30 if LONG else 3):
+        ctl_ok("kill", ctl_ok("create").strip())
+    wait_for("the network to be as before", lambda: of_network() == before)
 
 
 def test_nobody_else_manages_its_links(guest):
