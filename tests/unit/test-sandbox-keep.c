@@ -245,7 +245,7 @@ TEST(forgotten_while_it_is_written_the_snapshot_goes_behind_the_file) {
         settle(&c);
         assert_true(!snapshot_store_find(c.f.store, id));
         sandbox_done(s);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(when_the_store_dies_the_snapshot_stays_as_it_is) {
@@ -268,7 +268,7 @@ TEST(when_the_store_dies_the_snapshot_stays_as_it_is) {
         sandbox_done(s);
         n = snapshot_store_find(c.f.store, id);
         assert_true(n && n->kind == SNAPSHOT_PAUSE);
-        fixture_done(&c.f);
+        case_done(&c);
 }
 
 TEST(a_cubed_that_goes_down_leaves_it_to_the_next) {
