@@ -73,7 +73,7 @@ typedef struct NetRules {
         const char *const *allow, *const *deny, *const *inbound; /* NULL-terminated or NULL; see net/policy.h */
 } NetRules;
 
-/* Loads a policy that claims will name, until it is dropped. */
+/* Loads a policy that claims will name, until it is dropped: as often as it was loaded, for two may come to the same. */
 int net_client_load_policy(NetClient *c, const NetRules *rules, NetDone done, void *userdata);
 int net_client_drop_policy(NetClient *c, uint32_t policy, NetDone done, void *userdata);
 /* Of a running sandbox; in force, and other flows cut, when done is called. */

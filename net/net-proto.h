@@ -19,7 +19,8 @@ typedef enum NetOp {
         NET_OP_SLOT_NEW,       /* [SLOT] -> two fds: namespace, tap; SLOT ADDRESS4 [ADDRESS6] MTU. Nothing may pass yet */
         NET_OP_SLOT_KEEP,      /* SLOT: given to nobody else, though it has no links (the sandbox is paused) */
         NET_OP_SLOT_FREE,      /* SLOT: no longer kept; given to somebody else a while after its links are gone */
-        NET_OP_POLICY_LOAD,    /* DEFAULT ALLOW.. DENY.. INBOUND.. -> POLICY FLAGS SPECIAL, kept till POLICY_DROP */
+        NET_OP_POLICY_LOAD,    /* DEFAULT ALLOW.. DENY.. INBOUND.. -> POLICY FLAGS SPECIAL, kept till POLICY_DROP,
+                                  as many of them as loads */
         NET_OP_POLICY_DROP,    /* POLICY: goes once nobody has it */
         NET_OP_POLICY_SET,     /* SLOT and a POLICY or those lists -> POLICY FLAGS SPECIAL; in force when answered */
         NET_OP_LIMITS_SET,     /* SLOT [LIMITS] */

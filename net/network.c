@@ -25,7 +25,8 @@ static const char *const candidates[] = { "10.209.0.0/16", "10.231.0.0/16", "172
 typedef struct Loaded {
         uint32_t id;
         PolicyTable *table;    /* NULL: of a cube-netd before */
-        bool kept, special;
+        uint64_t n_kept;       /* loaded more often than dropped: rules that are written otherwise may come to the same */
+        bool special;
         uint64_t since;
         struct Loaded *next;
 } Loaded;
@@ -510,7 +511,7 @@ static int load(Network *n, const Policy *p, bool kept, NetworkPolicy *ret, char
                 if (n->watch)
                         n->watch(l->id, l->table, n->watch_userdata);
         }
-        l->kept |= kept;
+        l->n_kept += kept;
         l->since = now_usec();
         *ret = (NetworkPolicy) { .id = l->id, .flags = table_flags(l->table), .special = l->special };
         return 0;
@@ -523,9 +524,9 @@ int network_policy_load(Network *n, const Policy *p, NetworkPolicy *ret, char *e
 int network_policy_drop(Network *n, uint32_t id) {
         Loaded *l = loaded_find(n, id);
 
-        if (!l || id <= NET_POLICY_INTERNET)
+        if (!l || l->n_kept == 0 || id <= NET_POLICY_INTERNET)
                 return -ENOENT;
-        l->kept = false;
+        l->n_kept--;
         return 0;
 }
 
@@ -588,7 +589,7 @@ static void drop_unused_policies(Network *n) {
         uint64_t now = now_usec();
         for (Loaded **i = &n->policies; *i;) {
                 Loaded *l = *i;
-                if (l->kept || now - l->since < UNUSED_USEC) {
+                if (l->n_kept > 0 || now - l->since < UNUSED_USEC) {
                         i = &l->next;
                         continue;
                 }

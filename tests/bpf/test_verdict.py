@@ -247,6 +247,16 @@ def test_policy_for_a_slot_that_is_not_there(host):
         host.netd.call(netlab.POLICY_DROP, policy=1)
 
 
+def test_a_table_stays_for_as_many_as_loaded_it(host):
+    # two policies to cubed, for they are written otherwise, and one table
+    one, other = (host.netd.call(netlab.POLICY_LOAD, ('allow', rule))[0]['policy'] for rule in ('8.8.8.8', '8.8.8.8/32'))
+    assert one == other
+    for _ in range(2):
+        host.netd.call(netlab.POLICY_DROP, policy=one)
+    with pytest.raises(netlab.NetdError, match=f'no policy {one} '):
+        host.netd.call(netlab.POLICY_DROP, policy=one)
+
+
 def test_the_longest_list_there_may_be(host):
     s = host.sandbox()
     guest = s.guest()
