@@ -22,6 +22,7 @@ typedef struct LoadWaiter {
 struct LoadedPolicy {
         HostNetwork *network;      /* NULL: it goes before us */
         SandboxPolicy rules;
+        uint64_t hash;             /* of rules: lists of thousands are compared only where they are the same */
         unsigned n_refs;
         uint64_t unused_since;     /* of policy_clock */
         bool loaded;
@@ -185,15 +186,16 @@ int loaded_policy_load(LoadedPolicy *p, PolicyLoadDone done, void *userdata) {
         return 0;
 }
 
-static LoadedPolicy *find(const HostNetwork *n, const SandboxPolicy *rules) {
+static LoadedPolicy *find(const HostNetwork *n, const SandboxPolicy *rules, uint64_t hash) {
         for (LoadedPolicy *p = n->policies; p; p = p->next)
-                if (sandbox_policy_equal(&p->rules, rules))
+                if (p->hash == hash && sandbox_policy_equal(&p->rules, rules))
                         return p;
         return NULL;
 }
 
 int host_network_get_policy(HostNetwork *n, const SandboxPolicy *rules, LoadedPolicy **ret) {
-        LoadedPolicy *p = find(n, rules);
+        uint64_t hash = sandbox_policy_hash(rules);
+        LoadedPolicy *p = find(n, rules, hash);
 
         if (!p) {
                 p = new0(LoadedPolicy, 1);
@@ -204,6 +206,7 @@ int host_network_get_policy(HostNetwork *n, const SandboxPolicy *rules, LoadedPo
                         return -ENOMEM;
                 }
                 p->network = n;
+                p->hash = hash;
                 p->next = n->policies;
                 n->policies = p;
         }

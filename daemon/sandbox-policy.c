@@ -97,6 +97,25 @@ bool sandbox_policy_equal(const SandboxPolicy *a, const SandboxPolicy *b) {
                 same_list(a->inbound, b->inbound);
 }
 
+/* FNV-1a of each rule, the sum of all: order does not count. */
+static uint64_t hash_list(char *const *list, uint64_t seed) {
+        uint64_t sum = 0;
+
+        for (; list && *list; list++) {
+                uint64_t h = seed;
+                for (const char *c = *list; *c; c++)
+                        h = (h ^ (unsigned char) *c) * 0x100000001b3ULL;
+                sum += h;
+        }
+        return sum;
+}
+
+uint64_t sandbox_policy_hash(const SandboxPolicy *p) {
+        /* Each list begins elsewhere, so that a rule does not count the same in two of them. */
+        return p->internet + hash_list(p->allow, 0xcbf29ce484222325ULL) + hash_list(p->deny, 0x84222325cbf29ce4ULL) +
+                hash_list(p->inbound, 0x9ce484222325cbf2ULL);
+}
+
 bool sandbox_policy_is_deny(const SandboxPolicy *p) {
         return !p->internet && list_length(p->allow) == 0 && list_length(p->inbound) == 0;
 }

@@ -21,6 +21,8 @@ void sandbox_policy_done(SandboxPolicy *p);
 int sandbox_policy_copy(const SandboxPolicy *p, SandboxPolicy *ret);
 /* The order of rules within a list does not count, as it has no meaning. */
 bool sandbox_policy_equal(const SandboxPolicy *a, const SandboxPolicy *b);
+/* The same of equal ones; of others another, most often. */
+uint64_t sandbox_policy_hash(const SandboxPolicy *p);
 /* Nothing at all passes. */
 bool sandbox_policy_is_deny(const SandboxPolicy *p);
 

@@ -35,6 +35,18 @@ TEST(order_does_not_count_lists_do) {
         assert_true(sandbox_policy_equal(&p, &(SandboxPolicy) { .allow = LIST(a, b), .deny = (char *[]) { NULL } }));
 }
 
+TEST(equal_ones_have_one_hash) {
+        const SandboxPolicy p = { .allow = LIST(a, b) };
+        uint64_t h = sandbox_policy_hash(&p);
+
+        assert_true(h == sandbox_policy_hash(&(SandboxPolicy) { .allow = LIST(b, a), .deny = (char *[]) { NULL } }));
+        assert_true(h != sandbox_policy_hash(&(SandboxPolicy) { .deny = LIST(a, b) }));
+        assert_true(h != sandbox_policy_hash(&(SandboxPolicy) { .allow = LIST(a), .deny = LIST(b) }));
+        assert_true(h != sandbox_policy_hash(&(SandboxPolicy) { .allow = LIST(a, c) }));
+        assert_true(h != sandbox_policy_hash(&(SandboxPolicy) { .internet = true, .allow = LIST(a, b) }));
+        assert_true(sandbox_policy_hash(&SANDBOX_POLICY_INIT) != sandbox_policy_hash(&(SandboxPolicy) { .internet = true }));
+}
+
 TEST(which_one_lets_nothing_pass) {
         assert_true(sandbox_policy_is_deny(&SANDBOX_POLICY_INIT));
         assert_true(sandbox_policy_is_deny(&(SandboxPolicy) { .deny = LIST(a), .allow = (char *[]) { NULL } }));
