@@ -49,7 +49,7 @@ void sandbox_end(Sandbox *s, VmmExitReason reason) {
         if (p->kept_as == SANDBOX_CREATING)
                 sandbox_set_state(s, SANDBOX_STOPPING);
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
-        (void) sandbox_network_close(s);
+        (void) sandbox_network_close(s, NULL);
 
         if (p->process.pid_fd < 0 || p->exited) {
                 /* A paused one has no process that could say why. */
@@ -191,7 +191,7 @@ void sandbox_process_gone(Sandbox *s, const siginfo_t *si) {
         bool ask = false;
 
         p->exited = true;
-        (void) sandbox_network_close(s);
+        (void) sandbox_network_close(s, NULL);
         p->exit_source = sd_event_source_disable_unref(p->exit_source);
         p->stop_timer = sd_event_source_disable_unref(p->stop_timer);
         p->step_timer = sd_event_source_disable_unref(p->step_timer);

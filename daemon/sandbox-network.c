@@ -93,6 +93,7 @@ void sandbox_drop_network(Sandbox *s) {
         p->slot_source = sd_event_source_disable_unref(p->slot_source);
         p->net_open = p->net_opening = p->net_closing = p->net_limits_set = false;
         p->net_opened = NULL;
+        p->net_closed = NULL;
         if (!network(s))
                 return;
         host_network_cancel(network(s), s);
@@ -268,9 +269,27 @@ void sandbox_network_renew(Sandbox *s) {
 static void on_closed(int error, const NetResult *result, void *userdata);
 
 static void close_finish(Sandbox *s) {
+        void (*closed)(Sandbox *) = TAKE_PTR(s->priv->net_closed);
+
         s->priv->net_closing = s->priv->net_close_again = false;
         if (s->priv->finish_waits)
                 sandbox_schedule_finish(s);
+        if (closed)
+                closed(s);
+}
+
+/* Without cube-netd, which alone can end connections: what is open is judged anew, and nothing passes. */
+static void shut(Sandbox *s) {
+        NetEntry entry;
+
+        if (net_client_get_entry(s->manager->net, s->slot, &entry) < 0)
+                return;
+        entry = (NetEntry) {
+                .policy = NET_POLICY_DENY, .generation = entry.generation + 1, .flags = NET_ENTRY_CLOSED, .owner = UINT32_MAX,
+        };
+        int r = net_client_claim(s->manager->net, s->slot, &entry);
+        if (r < 0)
+                log_warning_errno(r, "The network of sandbox %s can't be closed: %m", s->id);
 }
 
 static void on_ready_to_close(int error, const char *message, void *userdata) {
@@ -284,7 +303,9 @@ static void on_ready_to_close(int error, const char *message, void *userdata) {
 static void on_closed(int error, const NetResult *result, void *userdata) {
         Sandbox *s = userdata;
 
-        /* Once more. Its VMM has no say in it any more, so that nobody needs to wait for ever. */
+        if (netd_is_away(error))
+                shut(s);
+        /* Once more, and then nobody needs to wait for ever. */
         if (netd_is_away(error) && !s->priv->net_close_again) {
                 s->priv->net_close_again = true;
                 if (host_network_wait(network(s), on_ready_to_close, s) >= 0)
@@ -295,19 +316,27 @@ static void on_closed(int error, const NetResult *result, void *userdata) {
         close_finish(s);
 }
 
-bool sandbox_network_close(Sandbox *s) {
+static void begin_close(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
-        if (p->net_closing || s->slot == 0 || !p->net_open)
-                return p->net_closing;
         p->net_open = false;
         p->net_closing = true;
         int r = net_client_quiesce(s->manager->net, s->slot, on_closed, s);
         if (netd_is_away(r)) {
+                shut(s);
                 p->net_close_again = true;
                 r = host_network_wait(network(s), on_ready_to_close, s);
         }
         if (r < 0)
                 close_finish(s);
+}
+
+bool sandbox_network_close(Sandbox *s, void (*closed)(Sandbox *s)) {
+        struct SandboxPrivate *p = s->priv;
+
+        if (!p->net_closing && s->slot != 0 && p->net_open)
+                begin_close(s);
+        if (p->net_closing && closed)
+                p->net_closed = closed;
         return p->net_closing;
 }

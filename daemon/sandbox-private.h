@@ -103,6 +103,7 @@ struct SandboxPrivate {
         bool net_close_again;      /* asked for a second time */
         bool net_limits_set;       /* its own, in this slot */
         void (*net_opened)(Sandbox *s, const sd_bus_error *error);
+        void (*net_closed)(Sandbox *s);
         bool finish_waits;         /* for net_closing */
         struct StatisticsRequest *statistics; /* that wait for cube-netd */
 
@@ -218,8 +219,9 @@ int sandbox_take_slot(Sandbox *s, void (*taken)(Sandbox *s), sd_bus_error *error
 void sandbox_put_network(const Sandbox *s, TlvWriter *w);
 /* 1: what its policy allows passes. 0: opened, which may be NULL, is called then. */
 int sandbox_network_open(Sandbox *s, void (*opened)(Sandbox *s, const sd_bus_error *error));
-/* Nothing passes. True while the host's connections to it are being ended: then the end of its VMM waits for that. */
-bool sandbox_network_close(Sandbox *s);
+/* Nothing passes. True while the host's connections to it are being ended: then the end of its VMM waits for that, and
+ * closed, which may be NULL, is called. */
+bool sandbox_network_close(Sandbox *s, void (*closed)(Sandbox *s));
 /* There is another cube-netd. */
 void sandbox_network_renew(Sandbox *s);
 /* With its VMM. */

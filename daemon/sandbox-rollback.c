@@ -17,7 +17,6 @@
 #include "base/parse.h"
 #include "daemon/audit.h"
 #include "daemon/capture.h"
-#include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-attach.h"
 #include "daemon/sandbox-overlay.h"
@@ -247,18 +246,6 @@ static void forget(Rollback *b) {
         vmm_client_forget(s->priv->vmm, "it was rolled back meanwhile");
 }
 
-/* Nobody of the host is connected any more with the guest that is no more: its successor knows nothing of that. */
-static int close_network(Rollback *b, NetDone done) {
-        Sandbox *s = b->sandbox;
-
-        if (s->slot == 0)
-                return -ENOTCONN;
-        s->priv->net_open = false;
-        int r = net_client_quiesce(s->manager->net, s->slot, done, b);
-        b->n_waits += r >= 0;
-        return r;
-}
-
 static int send_claim(Rollback *b, VmmAgentReply reply) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
         Sandbox *s = b->sandbox;
@@ -409,14 +396,9 @@ static void claim_target(Rollback *b) {
         put_back(b);
 }
 
-static void on_network_closed(int error, const NetResult *result, void *userdata) {
-        Rollback *b = userdata;
-
-        if (!rollback_wanted(b) || vmm_gone(b->sandbox))
-                return;
-        if (error < 0)
-                log_warning("Sandbox %s: connections of the host to it may hang for a while: %s", b->sandbox->id, result->message);
-        claim_target(b);
+static void on_network_closed(Sandbox *s) {
+        if (!vmm_gone(s))
+                claim_target((Rollback *) s->priv->turns);
 }
 
 static void on_loaded(VmmClient *v, int error, const char *message, const PacketBody *body, void *userdata) {
@@ -430,7 +412,10 @@ static void on_loaded(VmmClient *v, int error, const char *message, const Packet
                 int r = error == -ETIMEDOUT ? error : call(b, VMM_OP_HELLO, NULL, NULL, 0, on_refused);
                 if (r < 0)
                         put_back(b);
-        } else if (close_network(b, on_network_closed) < 0)
+                return;
+        }
+        /* Nobody of the host is connected any more with the guest that is no more: its successor knows nothing of that. */
+        if (!sandbox_network_close(b->sandbox, on_network_closed))
                 claim_target(b);
 }
 

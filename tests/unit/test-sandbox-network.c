@@ -123,7 +123,7 @@ TEST(who_has_no_slot_has_nothing_to_open) {
         set_up();
         sandbox->slot = 0;
         assert_eq(sandbox_network_open(sandbox, on_opened), 1);
-        assert_true(!sandbox_network_close(sandbox) && !sandbox->priv->net_open);
+        assert_true(!sandbox_network_close(sandbox, NULL) && !sandbox->priv->net_open);
         assert_eq(get_entry().generation, 7);
         done();
 }
@@ -203,27 +203,73 @@ static void open_it(void) {
 
 TEST(closing_is_waited_for) {
         open_it();
-        assert_true(sandbox_network_close(sandbox));
+        assert_true(sandbox_network_close(sandbox, NULL));
         assert_true(!sandbox->priv->net_open);
         FakeRequest q = fake_netd_take(&netd, NET_OP_QUIESCE);
         assert_eq(q.slot, SLOT);
-        assert_true(sandbox_network_close(sandbox));
+        assert_true(sandbox_network_close(sandbox, NULL));
         (void) fake_netd_answer(&netd, &q);
-        assert_true(!sandbox_network_close(sandbox) && fake_netd_idle(&netd));
+        assert_true(!sandbox_network_close(sandbox, NULL) && fake_netd_idle(&netd));
         done();
 }
 
 TEST(closing_is_asked_for_a_second_time_and_no_more) {
         open_it();
-        assert_true(sandbox_network_close(sandbox));
+        assert_true(sandbox_network_close(sandbox, NULL));
         (void) fake_netd_take(&netd, NET_OP_QUIESCE);
         set_up();
         load_builtins();
         (void) fake_netd_take(&netd, NET_OP_QUIESCE);
-        assert_true(sandbox_network_close(sandbox));
+        assert_true(sandbox_network_close(sandbox, NULL));
         set_up();
         load_builtins();
-        assert_true(!sandbox_network_close(sandbox) && fake_netd_idle(&netd));
+        assert_true(!sandbox_network_close(sandbox, NULL) && fake_netd_idle(&netd));
+        done();
+}
+
+static void assert_closed(void) {
+        NetEntry e = get_entry();
+
+        assert_true(e.policy == NET_POLICY_DENY && e.flags == NET_ENTRY_CLOSED && e.owner == UINT32_MAX);
+        assert_eq(e.generation, 9);
+}
+
+TEST(nothing_passes_while_cube_netd_is_away) {
+        open_it();
+        fake_netd_stop(&netd);
+        assert_true(sandbox_network_close(sandbox, NULL));
+        assert_closed();
+        done();
+}
+
+TEST(nothing_passes_when_cube_netd_goes_before_it_has_closed) {
+        open_it();
+        assert_true(sandbox_network_close(sandbox, NULL));
+        (void) fake_netd_take(&netd, NET_OP_QUIESCE);
+        fake_netd_stop(&netd);
+        assert_true(fake_netd_idle(&netd));
+        assert_closed();
+        done();
+}
+
+static unsigned n_closed;
+
+static void on_closed(Sandbox *s) {
+        assert_true(!sandbox_network_close(s, NULL));
+        n_closed++;
+}
+
+TEST(who_closes_one_that_goes_on_is_told) {
+        open_it();
+        n_closed = 0;
+        assert_true(sandbox_network_close(sandbox, on_closed));
+        FakeRequest q = fake_netd_take(&netd, NET_OP_QUIESCE);
+        assert_eq(n_closed, 0);
+        (void) fake_netd_answer(&netd, &q);
+        assert_true(fake_netd_idle(&netd));
+        assert_eq(n_closed, 1);
+        /* What is closed needs no waiting. */
+        assert_true(!sandbox_network_close(sandbox, on_closed) && n_closed == 1);
         done();
 }
 
