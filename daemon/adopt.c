@@ -387,7 +387,7 @@ static int adopt_kept(Manager *m, const Sandbox *left) {
         }
         s->vmm_uid = left->vmm_uid;
         p->kept_as = s->state;
-        p->net_open = true;
+        sandbox_adopt_network(s, left);
         s->state = left->state;
         r = adopt_process(s);
         if (r < 0) {

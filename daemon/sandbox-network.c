@@ -40,6 +40,10 @@ static void take_over(Sandbox *s, NetworkSlot *slot) {
 
         if (moved)
                 log_notice("Sandbox %s: its address %s is not free any more, it is %s now", s->id, s->address4, slot->address4);
+        if (moved && p->kept) {
+                host_network_keep_slot(network(s), s->slot, false);
+                host_network_keep_slot(network(s), slot->slot, true);
+        }
         s->slot = slot->slot;
         memcpy(s->address4, slot->address4, sizeof(s->address4));
         memcpy(s->address6, slot->address6, sizeof(s->address6));
@@ -84,6 +88,14 @@ int sandbox_take_slot(Sandbox *s, void (*taken)(Sandbox *s), sd_bus_error *error
         s->priv->slot_other = false;
         int r = host_network_take_slot(network(s), s->slot, on_slot, s);
         return r < 0 ? sd_bus_error_set_errno(error, r) : 0;
+}
+
+void sandbox_adopt_network(Sandbox *s, const Sandbox *left) {
+        s->slot = left->slot;
+        memcpy(s->address4, left->address4, sizeof(s->address4));
+        memcpy(s->address6, left->address6, sizeof(s->address6));
+        s->priv->mtu = left->priv->mtu;
+        s->priv->net_open = true;
 }
 
 /* What was asked for comes no more; descriptors that no VMM got go. */

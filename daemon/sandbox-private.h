@@ -215,6 +215,8 @@ int process_start_time(pid_t pid, uint64_t *ret);
 /* sandbox-network.c */
 /* taken is called in a round of the loop of its own, unless it fails. */
 int sandbox_take_slot(Sandbox *s, void (*taken)(Sandbox *s), sd_bus_error *error);
+/* A VMM of it was found: its place is left's, which need not be the one that it was paused in, and may be open. */
+void sandbox_adopt_network(Sandbox *s, const Sandbox *left);
 /* The records of a claim. */
 void sandbox_put_network(const Sandbox *s, TlvWriter *w);
 /* 1: what its policy allows passes. 0: opened, which may be NULL, is called then. */

@@ -419,6 +419,49 @@ TEST(slots_of_paused_ones_are_kept_before_any_is_given_out) {
         done();
 }
 
+static void on_taken(Sandbox *s) {
+}
+
+TEST(one_that_got_another_place_keeps_that) {
+        make();
+        sandbox->state = SANDBOX_RESUMING;
+        sandbox->priv->kept = true;
+        netd.next_slot = SLOT + 1;
+        set_up();
+        load_builtins();
+        assert_ok(sandbox_take_slot(sandbox, on_taken, NULL));
+        FakeRequest q = fake_netd_take(&netd, NET_OP_SLOT_NEW);
+        assert_eq(q.slot, SLOT);
+        fake_netd_fail(&netd, &q, -EEXIST, "Slot 5 is in use");
+        assert_eq(answer(NET_OP_SLOT_NEW), SLOT + 1);
+        assert_eq(sandbox->slot, SLOT + 1);
+        q = fake_netd_take(&netd, NET_OP_SLOT_FREE);
+        assert_eq(q.slot, SLOT);
+        q = fake_netd_take(&netd, NET_OP_SLOT_KEEP);
+        assert_eq(q.slot, SLOT + 1);
+        sandbox->priv->kept = false;
+        done();
+}
+
+TEST(a_vmm_that_was_found_is_closed_where_it_is) {
+        Sandbox *left;
+
+        make();
+        set_up();
+        load_builtins();
+        assert_ok(sandbox_new(&manager, "bbbbbbbbbbbbbbbb", &left));
+        left->slot = SLOT + 1;
+        (void) snprintf(left->address4, sizeof(left->address4), "10.209.0.6");
+        sandbox_adopt_network(sandbox, left);
+        sandbox_free(left);
+        assert_streq(sandbox->address4, "10.209.0.6");
+        assert_true(sandbox_network_close(sandbox, NULL));
+        /* Somebody else has the place that it was paused in. */
+        FakeRequest q = fake_netd_take(&netd, NET_OP_QUIESCE);
+        assert_eq(q.slot, SLOT + 1);
+        done();
+}
+
 TEST(a_claim_has_the_guest_s_own_addresses) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
         unsigned n_networks = 0, n_servers = 0;
