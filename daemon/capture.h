@@ -8,7 +8,7 @@
  * the guest waits.
  *
  * With stay_paused the VMM is left paused at the end, and the Capture is its owner's until he ends it with
- * capture_resume(), capture_end() or capture_free(). */
+ * capture_cancel(), capture_end() or capture_free(). */
 
 #include "daemon/sandbox.h"
 
@@ -27,11 +27,9 @@ typedef void (*CaptureDone)(Sandbox *s, const sd_bus_error *error, Snapshot *sna
 
 /* done is not called when this fails. */
 int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void *userdata, Capture **ret, sd_bus_error *error);
-/* The guest goes on, on the snapshot's layers and a new overlay. done gets the same snapshot. */
-void capture_resume(Capture *c, CaptureDone done, void *userdata);
 /* As if nothing had been: the guest goes on with what it had. done gets why, and the Capture is gone. */
 void capture_cancel(Capture *c, const sd_bus_error *why, CaptureDone done, void *userdata);
-/* The empty overlay that was made for the guest (daemon/sandbox-overlay.h); the caller's from here. capture_resume() can't be had after it. */
+/* The empty overlay that was made for the guest (daemon/sandbox-overlay.h); the caller's from here. */
 int capture_take_overlay(Capture *c);
 /* The VMM runs again by other means, or is going to be killed. Our use of the snapshot goes with it. */
 void capture_end(Capture *c);

@@ -358,15 +358,6 @@ static void send_resume(Capture *c) {
                 capture_fail(c, r, "its VMM can't go on with the saved memory", NULL);
 }
 
-void capture_resume(Capture *c, CaptureDone done, void *userdata) {
-        c->done = done;
-        c->userdata = userdata;
-        c->stay_paused = false;
-        if (vmm_gone(c->sandbox))
-                return;
-        send_resume(c);
-}
-
 void capture_cancel(Capture *c, const sd_bus_error *why, CaptureDone done, void *userdata) {
         c->done = done;
         c->userdata = userdata;

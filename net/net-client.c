@@ -21,8 +21,7 @@
 typedef struct Request {
         NetClient *client;
         uint16_t op;
-        NetnsDone netns_done;
-        NetDone done;          /* both NULL once cancelled */
+        NetDone done;          /* NULL once cancelled */
         void *userdata;
         struct Request *next;
 } Request;
@@ -168,7 +167,6 @@ static void read_result(const PacketBody *body, Texts *texts, NetResult *ret) {
 /* So many fds has a good answer. */
 static size_t answer_fds(uint16_t op) {
         switch (op) {
-        case NET_OP_NETNS_NEW:
         case NET_OP_SETUP:
                 return 1;
         case NET_OP_SLOT_NEW:
@@ -190,7 +188,6 @@ static void on_reply(int error, const PacketBody *body, void *userdata) {
         _cleanup_free_ Request *q = userdata;
         NetResult result;
         Texts texts = {};
-        int nothing = -EBADF;
 
         unlink_request(q);
         read_result(body, &texts, &result);
@@ -204,14 +201,12 @@ static void on_reply(int error, const PacketBody *body, void *userdata) {
                 q->client->entries = TAKE_FD(body->fds[0]);
                 result.n_fds = 0;
         }
-        if (q->netns_done)
-                q->netns_done(error, result.message, body->n_fds > 0 ? body->fds : &nothing, q->userdata);
-        else if (q->done)
+        if (q->done)
                 q->done(error, &result, q->userdata);
 }
 
-static int call_fds(NetClient *c, uint16_t op, const TlvWriter *body, const int *fds, size_t n_fds, NetnsDone netns_done,
-                    NetDone done, void *userdata) {
+static int call_fds(NetClient *c, uint16_t op, const TlvWriter *body, const int *fds, size_t n_fds, NetDone done,
+                    void *userdata) {
         if (!net_client_is_connected(c))
                 return -ENOTCONN;
 
@@ -221,7 +216,6 @@ static int call_fds(NetClient *c, uint16_t op, const TlvWriter *body, const int 
         *q = (Request) {
                 .client = c,
                 .op = op,
-                .netns_done = netns_done,
                 .done = done,
                 .userdata = userdata,
                 .next = c->requests,
@@ -240,20 +234,14 @@ static int call_fds(NetClient *c, uint16_t op, const TlvWriter *body, const int 
         return 0;
 }
 
-static int call(NetClient *c, uint16_t op, const TlvWriter *body, NetnsDone netns_done, NetDone done, void *userdata) {
-        return call_fds(c, op, body, NULL, 0, netns_done, done, userdata);
-}
-
-int net_client_new_netns(NetClient *c, NetnsDone done, void *userdata) {
-        return call(c, NET_OP_NETNS_NEW, NULL, done, NULL, userdata);
+static int call(NetClient *c, uint16_t op, const TlvWriter *body, NetDone done, void *userdata) {
+        return call_fds(c, op, body, NULL, 0, done, userdata);
 }
 
 void net_client_cancel(NetClient *c, void *userdata) {
         for (Request *q = c->requests; q; q = q->next)
-                if (q->userdata == userdata) {
-                        q->netns_done = NULL;
+                if (q->userdata == userdata)
                         q->done = NULL;
-                }
 }
 
 static void put_text(TlvWriter *w, uint16_t tag, const char *text) {
@@ -273,14 +261,14 @@ int net_client_setup(NetClient *c, const NetSetup *s, NetDone done, void *userda
         for (size_t i = 0; i < s->n_ingress_uids; i++)
                 tlv_put_u32(&w, NET_TAG_INGRESS_UID, s->ingress_uids[i]);
         tlv_put(&w, NET_TAG_LIMITS, &s->limits, sizeof(s->limits));
-        return call(c, NET_OP_SETUP, &w, NULL, done, userdata);
+        return call(c, NET_OP_SETUP, &w, done, userdata);
 }
 
 static int call_slot(NetClient *c, uint16_t op, uint32_t slot, NetDone done, void *userdata) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(NET_BODY_MAX);
 
         tlv_put_u32(&w, NET_TAG_SLOT, slot);
-        return call(c, op, &w, NULL, done, userdata);
+        return call(c, op, &w, done, userdata);
 }
 
 int net_client_new_slot(NetClient *c, uint32_t slot, NetDone done, void *userdata) {
@@ -300,11 +288,11 @@ int net_client_get_statistics(NetClient *c, uint32_t slot, NetDone done, void *u
 }
 
 int net_client_check(NetClient *c, NetDone done, void *userdata) {
-        return call(c, NET_OP_CHECK, NULL, NULL, done, userdata);
+        return call(c, NET_OP_CHECK, NULL, done, userdata);
 }
 
 int net_client_shutdown(NetClient *c, NetDone done, void *userdata) {
-        return call(c, NET_OP_SHUTDOWN, NULL, NULL, done, userdata);
+        return call(c, NET_OP_SHUTDOWN, NULL, done, userdata);
 }
 
 static void put_list(TlvWriter *w, uint16_t tag, const char *const *list) {
@@ -323,14 +311,14 @@ int net_client_load_policy(NetClient *c, const NetRules *rules, NetDone done, vo
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(NET_BODY_MAX);
 
         put_rules(&w, rules);
-        return call(c, NET_OP_POLICY_LOAD, &w, NULL, done, userdata);
+        return call(c, NET_OP_POLICY_LOAD, &w, done, userdata);
 }
 
 int net_client_drop_policy(NetClient *c, uint32_t policy, NetDone done, void *userdata) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(NET_BODY_MAX);
 
         tlv_put_u32(&w, NET_TAG_POLICY, policy);
-        return call(c, NET_OP_POLICY_DROP, &w, NULL, done, userdata);
+        return call(c, NET_OP_POLICY_DROP, &w, done, userdata);
 }
 
 int net_client_set_policy(NetClient *c, uint32_t slot, const NetRules *rules, NetDone done, void *userdata) {
@@ -338,7 +326,7 @@ int net_client_set_policy(NetClient *c, uint32_t slot, const NetRules *rules, Ne
 
         tlv_put_u32(&w, NET_TAG_SLOT, slot);
         put_rules(&w, rules);
-        return call(c, NET_OP_POLICY_SET, &w, NULL, done, userdata);
+        return call(c, NET_OP_POLICY_SET, &w, done, userdata);
 }
 
 int net_client_set_limits(NetClient *c, uint32_t slot, const NetLimits *limits, NetDone done, void *userdata) {
@@ -347,7 +335,7 @@ int net_client_set_limits(NetClient *c, uint32_t slot, const NetLimits *limits, 
         tlv_put_u32(&w, NET_TAG_SLOT, slot);
         if (limits)
                 tlv_put(&w, NET_TAG_LIMITS, limits, sizeof(*limits));
-        return call(c, NET_OP_LIMITS_SET, &w, NULL, done, userdata);
+        return call(c, NET_OP_LIMITS_SET, &w, done, userdata);
 }
 
 int net_client_claim(NetClient *c, uint32_t slot, const NetEntry *entry) {
@@ -385,7 +373,7 @@ void net_client_close_slot(NetClient *c, int netns_fd, int tap_fd) {
                 fds[n++] = tap_fd;
         /* It closes what comes with a request that asks for nothing. Without it they are closed here after all. */
         if (n > 0 && c)
-                (void) call_fds(c, NET_OP_PING, NULL, fds, n, NULL, NULL, NULL);
+                (void) call_fds(c, NET_OP_PING, NULL, fds, n, NULL, NULL);
         close_many(fds, n);
 }
 

@@ -7,7 +7,7 @@
  * hands over the socket with net_client_attach(). Requests without a connection fail with
  * -ENOTCONN, those under way when it breaks with -ECONNRESET.
  *
- * All but net_client_new_netns() need net_client_setup() first, on each new connection. */
+ * All need net_client_setup() first, on each new connection. */
 
 #include <systemd/sd-event.h>
 
@@ -25,9 +25,6 @@ int net_client_attach(NetClient *c, int fd);
 void net_client_detach(NetClient *c);
 bool net_client_is_connected(const NetClient *c);
 
-/* error: 0 or negative errno, then message is text for people (never NULL). Take *fd by TAKE_FD. */
-typedef void (*NetnsDone)(int error, const char *message, int *fd, void *userdata);
-int net_client_new_netns(NetClient *c, NetnsDone done, void *userdata);
 /* Forgets the requests with this userdata: their callbacks won't run. */
 void net_client_cancel(NetClient *c, void *userdata);
 
@@ -44,7 +41,7 @@ typedef struct NetSetup {
 
 /* What a request brings. Strings are "" and numbers 0 where it has none; borrowed. */
 typedef struct NetResult {
-        const char *message;   /* with an error: for people */
+        const char *message;   /* with an error: for people; never NULL */
         const char *net4, *net6, *uplink, *address4, *address6;
         uint32_t mtu, slot;
         uint32_t policy, flags; /* for a NetEntry */
@@ -57,6 +54,7 @@ typedef struct NetResult {
         size_t n_fds;
 } NetResult;
 
+/* error: 0 or negative errno. */
 typedef void (*NetDone)(int error, const NetResult *result, void *userdata);
 
 int net_client_setup(NetClient *c, const NetSetup *setup, NetDone done, void *userdata);

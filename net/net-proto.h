@@ -6,15 +6,14 @@
  * Packets as in base/packet-client.h. One request at a time is worked on, in order; every request
  * is answered. An error's text is NET_TAG_MESSAGE. Ends with the socket.
  *
- * All but PING and NETNS_NEW need a SETUP before, once for each connection; events come after it. */
+ * All but PING need a SETUP before, once for each connection; events come after it. */
 
 #define NET_PROTO_MAGIC 0x4454454eU /* "NETD" */
-#define NET_PROTO_VERSION 1U
+#define NET_PROTO_VERSION 2U
 #define NET_FD 3
 
 typedef enum NetOp {
         NET_OP_PING = 1,
-        NET_OP_NETNS_NEW,      /* -> one fd: a network namespace without a name, loopback up */
         NET_OP_SETUP,          /* NET4 NET6 MARK.. -> one fd: the map that a claim writes to; NET4 NET6 MTU UPLINK */
         NET_OP_SLOT_NEW,       /* [SLOT] -> two fds: namespace, tap; SLOT ADDRESS4 [ADDRESS6] MTU. Nothing may pass yet */
         NET_OP_SLOT_KEEP,      /* SLOT: given to nobody else, though it has no links (the sandbox is paused) */

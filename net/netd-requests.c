@@ -10,7 +10,6 @@
 #include "net/forward-chains.h"
 #include "net/net-proto.h"
 #include "net/netd-requests.h"
-#include "net/netns.h"
 #include "net/network-names.h"
 
 #define REPLY_MAX 8192U
@@ -115,16 +114,6 @@ static void put_addr(TlvWriter *w, uint16_t tag, uint8_t family, const NetAddr *
 
         if (a->w[0] != 0 && inet_ntop(family == NET_TAG4 ? AF_INET : AF_INET6, a, text, sizeof(text)))
                 tlv_put_str(w, tag, text);
-}
-
-static int handle_netns_new(Request *q) {
-        int r = netns_new(&q->fds[0]);
-
-        if (r < 0)
-                (void) snprintf(q->error, sizeof(q->error), "Can't make a network namespace: %s", strerror(-r));
-        else
-                q->n_fds = 1;
-        return r;
 }
 
 static int read_resolver(Request *q, NetTag tag, uint8_t family, NetAddr *ret) {
@@ -393,8 +382,6 @@ static int dispatch(Request *q) {
         switch (q->header.op) {
         case NET_OP_PING:
                 return 0;
-        case NET_OP_NETNS_NEW:
-                return handle_netns_new(q);
         case NET_OP_SETUP:
                 return handle_setup(q);
         }

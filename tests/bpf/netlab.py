@@ -31,9 +31,9 @@ INNER6, GATEWAY6 = 'fdcb:ed00::2', 'fdcb:ed00::1'
 MARK = 0x100
 
 # what cube-netd is asked; net/net-proto.h
-MAGIC, REPLY = 0x4454454e, 1
-(PING, NETNS_NEW, SETUP, SLOT_NEW, SLOT_KEEP, SLOT_FREE, POLICY_LOAD, POLICY_DROP, POLICY_SET, LIMITS_SET,
- STATISTICS, QUIESCE, SHUTDOWN, CHECK) = range(1, 15)
+MAGIC, VERSION, REPLY = 0x4454454e, 2, 1
+(PING, SETUP, SLOT_NEW, SLOT_KEEP, SLOT_FREE, POLICY_LOAD, POLICY_DROP, POLICY_SET, LIMITS_SET,
+ STATISTICS, QUIESCE, SHUTDOWN, CHECK) = range(1, 14)
 EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE, EVENT_NAME_DENIED = 100, 101, 102, 103
 TAGS = ('message net4 net6 mark ingress_uid resolver4 resolver6 audit_sec limits mtu uplink slot address4 address6'
         ' policy flags special default allow deny inbound statistics reason protocol address port count direction name chains resolving').split()
@@ -241,7 +241,7 @@ class Netd:
         """Answer and fds. Values are pairs where a tag occurs more than once."""
         body = encode(list(values) + list(more.items()))
         self.sequence += 1
-        self.peer.send(struct.pack('<IHHIIiI', MAGIC, 1, op, 0, self.sequence, 0, len(body)) + body)
+        self.peer.send(struct.pack('<IHHIIiI', MAGIC, VERSION, op, 0, self.sequence, 0, len(body)) + body)
         while True:
             op_, flags, seq, error, answer, fds = self.receive()
             if not flags & REPLY:
