@@ -3,17 +3,19 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pwd.h>
 #include <stdarg.h>
 
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/config.h"
 #include "daemon/sandbox.h"
+#include "daemon/user-names.h"
 
 #define CONFIG_FILE_MAX (256U * 1024U)
 /* Each is three links of the host. */
 #define FREE_SLOTS_MAX 4096U
+/* A reload stands still for as long. */
+#define NAMES_TIMEOUT_USEC USEC_PER_SEC
 
 typedef enum ConfigType {
         TYPE_NAME,       /* template, NAME[:TAG] */
@@ -144,41 +146,44 @@ static int set_uid_range(uint32_t *base, uint32_t *count, const char *value) {
         return 0;
 }
 
-static int find_user(const char *word, uid_t *ret) {
-        const struct passwd *pw;
-        uint32_t uid;
+/* names: with blanks between them. */
+static int find_users(ConfigUsers *u, const char *names) {
+        _cleanup_free_ char *unknown = NULL;
+        size_t n = 0;
 
-        if (parse_u32(word, &uid) >= 0) {
-                *ret = uid;
-                return uid == (uid_t) -1 ? -ERANGE : 0;
-        }
-        pw = getpwnam(word);
-        if (!pw)
-                return -EINVAL;
-        *ret = pw->pw_uid;
-        return 0;
+        if (!*names)
+                return 0;
+        int r = user_names_find(names, NAMES_TIMEOUT_USEC, u->uid + u->n, CONFIG_USERS_MAX - u->n, &n, &unknown);
+        if (r < 0)
+                return r == -E2BIG ? -ERANGE : r;
+        u->n += n;
+        return unknown ? -EINVAL : 0;
 }
 
 static int set_users(ConfigUsers *field, const char *value) {
-        _cleanup_free_ char *copy = strdup(value);
-        char *at = copy, *word;
+        _cleanup_free_ char *copy = strdup(value), *names = strdup(value);
+        char *at = copy, *word, *end = names;
         ConfigUsers u = {};
+        uint32_t uid;
 
-        if (!copy)
+        if (!copy || !names)
                 return -ENOMEM;
         while ((word = strsep(&at, " \t"))) {
-                uid_t uid;
                 if (!*word)
                         continue;
-                int r = find_user(word, &uid);
-                if (r < 0)
-                        return r;
-                if (u.n == CONFIG_USERS_MAX)
+                if (parse_u32(word, &uid) < 0) {
+                        end = stpcpy(end == names ? end : stpcpy(end, " "), word);
+                        continue;
+                }
+                if (uid == (uid_t) -1 || u.n == CONFIG_USERS_MAX)
                         return -ERANGE;
                 u.uid[u.n++] = uid;
         }
-        *field = u;
-        return 0;
+        *end = 0;
+        int r = find_users(&u, names);
+        if (r >= 0)
+                *field = u;
+        return r;
 }
 
 static int set_u64(uint64_t *field, uint64_t value, uint64_t min) {
@@ -409,7 +414,7 @@ static int assign(Config *c, const Place *p, const char *section, const char *na
                         return r;
                 if (r < 0)
                         place_warn(p, "Bad value %s=%.100s (%s), keeping what was set before", name, value,
-                                   r == -ERANGE ? "out of range" : "not understood");
+                                   r == -ERANGE ? "out of range" : r == -ETIMEDOUT ? "not looked up in time" : "not understood");
                 return 0;
         }
 

@@ -5,19 +5,24 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "base/fd-util.h"
 #include "daemon/user-names.h"
 
-#define NAMES_MAX 32U
+#define NAMES_MAX 64U
 /* What the child says of a name that is nobody's. */
 #define NOBODY UINT32_MAX
 
+/* NAMES_MAX + 1 when there are more. */
 static size_t split(char *text, const char *words[static NAMES_MAX]) {
         size_t n = 0;
 
-        for (char *save = NULL, *w = strtok_r(text, " \t", &save); w && n < NAMES_MAX; w = strtok_r(NULL, " \t", &save))
+        for (char *save = NULL, *w = strtok_r(text, " \t", &save); w; w = strtok_r(NULL, " \t", &save)) {
+                if (n == NAMES_MAX)
+                        return n + 1;
                 words[n++] = w;
+        }
         return n;
 }
 
@@ -32,12 +37,22 @@ static _noreturn_ void find_child(const char *const *words, size_t n, int fd) {
         _exit(0);
 }
 
+static uint64_t now_usec(void) {
+        struct timespec ts;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+}
+
+/* timeout_usec is for all of them. */
 static int read_answers(int fd, uint64_t timeout_usec, uint32_t *uids, size_t n) {
+        uint64_t deadline = now_usec() + timeout_usec;
         size_t size = 0;
 
         while (size < n * sizeof(*uids)) {
                 struct pollfd p = { .fd = fd, .events = POLLIN };
-                int k = poll(&p, 1, (int) MIN(timeout_usec / USEC_PER_MSEC, 60000U));
+                uint64_t now = now_usec();
+                int k = poll(&p, 1, (int) MIN((deadline - MIN(now, deadline)) / USEC_PER_MSEC, 60000U));
                 ssize_t got = k > 0 ? read(fd, (uint8_t *) uids + size, n * sizeof(*uids) - size) : 0;
 
                 if (k == 0)
@@ -83,7 +98,7 @@ int user_names_find(const char *names, uint64_t timeout_usec, uint32_t *uids, si
         if (!text)
                 return -ENOMEM;
         n = split(text, words);
-        if (n > max)
+        if (n > MIN(max, (size_t) NAMES_MAX))
                 return -E2BIG;
         int r = ask_child(words, n, timeout_usec, found);
         if (r < 0)

@@ -235,14 +235,15 @@ TEST(users_by_name_and_number) {
         Config c;
 
         make_root();
-        put("/etc/cubed/cubed.conf", "[Network]\nSpecialRangesUsers=root  1000 \t 70000\n");
+        put("/etc/cubed/cubed.conf", "[Network]\nSpecialRangesUsers=70000 root  1000 \t nobody\n");
         assert_ok(config_init(&c));
         assert_eq(c.special_users.n, 0);
         assert_ok(config_load(&c, root, on_warning, NULL));
         assert_eq(n_warnings, 0);
-        assert_eq(c.special_users.n, 3);
+        assert_eq(c.special_users.n, 4);
         assert_true(config_users_have(&c.special_users, 0) && config_users_have(&c.special_users, 1000));
-        assert_true(config_users_have(&c.special_users, 70000) && !config_users_have(&c.special_users, 1001));
+        assert_true(config_users_have(&c.special_users, 70000) && config_users_have(&c.special_users, 65534));
+        assert_true(!config_users_have(&c.special_users, 1001));
         config_done(&c);
 }
 

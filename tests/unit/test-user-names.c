@@ -32,6 +32,15 @@ TEST(there_are_bounds) {
         size_t n;
 
         assert_eq(user_names_find("root nobody", TIMEOUT, uids, 1, &n, &unknown), -E2BIG);
+        /* What is over is not passed by in silence. */
+        char many[65 * 5 + 1] = "";
+        uint32_t places[80];
+        for (unsigned i = 0; i < 64; i++)
+                strcat(many, "root ");
+        assert_ok(user_names_find(many, TIMEOUT, places, 80, &n, &unknown));
+        assert_eq(n, 64);
+        strcat(many, "root ");
+        assert_eq(user_names_find(many, TIMEOUT, places, 80, &n, &unknown), -E2BIG);
         assert_ok(user_names_find(" ", TIMEOUT, uids, 1, &n, &unknown));
         assert_true(n == 0 && !unknown);
 }
