@@ -111,7 +111,6 @@ static void on_statistics(VmmClient *c, int error, const char *message, const Pa
         a->done(a->sandbox, NULL, &st, a->userdata);
 }
 
-
 int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error) {
         if (!s->priv->vmm)
                 return sandbox_check_running(s, error);

@@ -3,7 +3,6 @@
 #include "dbus/bus-options.h"
 #include "dbus/bus-policy.h"
 
-
 static int parse_build_name(const char *name, char **ret_name, char **ret_tag, sd_bus_error *error) {
         int r = template_ref_parse(name, ret_name, ret_tag);
         if (r == -EINVAL)
