@@ -244,6 +244,16 @@ int sandbox_network_open(Sandbox *s, void (*opened)(Sandbox *s, const sd_bus_err
         return r;
 }
 
+void sandbox_network_reopen(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+
+        if (s->state != SANDBOX_RUNNING || *p->rollback_id || p->net_opening || p->net_closing)
+                return;
+        int r = sandbox_network_open(s, NULL);
+        if (r < 0)
+                log_warning_errno(r, "The network of sandbox %s can't be opened: %m", s->id);
+}
+
 /* cube-netd is another one: it knows no rules, only what is in force. */
 
 static void on_renewed(int error, const NetResult *result, void *userdata) {
@@ -258,16 +268,20 @@ void sandbox_network_renew(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
         NetEntry entry;
 
-        if (s->slot == 0 || !p->net_open)
+        if (s->slot == 0)
                 return;
+        /* It could not be, when that was tried. */
+        if (!p->net_open) {
+                sandbox_network_reopen(s);
+                return;
+        }
         int r = net_client_get_entry(s->manager->net, s->slot, &entry);
         if (r < 0)
                 return; /* its links are gone, its end is being told */
         /* A cubed before was about to open it again. */
         if (entry.flags & NET_ENTRY_CLOSED) {
                 p->net_open = false;
-                if (s->state == SANDBOX_RUNNING && !*p->rollback_id)
-                        (void) sandbox_network_open(s, NULL);
+                sandbox_network_reopen(s);
                 return;
         }
         NetRules rules = sandbox_policy_net_rules(loaded_policy_rules(s->policy));

@@ -221,6 +221,8 @@ void sandbox_adopt_network(Sandbox *s, const Sandbox *left);
 void sandbox_put_network(const Sandbox *s, TlvWriter *w);
 /* 1: what its policy allows passes. 0: opened, which may be NULL, is called then. */
 int sandbox_network_open(Sandbox *s, void (*opened)(Sandbox *s, const sd_bus_error *error));
+/* Of one that runs, unless somebody opens it in a moment: it could not be before. */
+void sandbox_network_reopen(Sandbox *s);
 /* Nothing passes. True while the host's connections to it are being ended: then the end of its VMM waits for that, and
  * closed, which may be NULL, is called. */
 bool sandbox_network_close(Sandbox *s, void (*closed)(Sandbox *s));

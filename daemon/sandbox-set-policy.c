@@ -123,6 +123,7 @@ static void ask(PolicyChange *c) {
         /* Closed, it is opened with the policy that it has then. */
         if (s->slot == 0 || !s->priv->net_open) {
                 settle(c);
+                sandbox_network_reopen(s);
                 return;
         }
         /* A new cube-netd is told the present policy first: this comes behind it. */

@@ -215,6 +215,7 @@ TEST(closing_is_waited_for) {
 
 TEST(closing_is_asked_for_a_second_time_and_no_more) {
         open_it();
+        sandbox->state = SANDBOX_STOPPING;
         assert_true(sandbox_network_close(sandbox, NULL));
         (void) fake_netd_take(&netd, NET_OP_QUIESCE);
         set_up();
@@ -298,6 +299,23 @@ TEST(what_was_closed_meanwhile_is_opened_again) {
         done();
 }
 
+TEST(what_could_not_be_opened_is_opened_by_the_next_one) {
+        make();
+        sandboxes[0] = sandbox;
+        manager.n_sandboxes = 1;
+        /* As after a rollback. */
+        fake_netd_start(&netd);
+        FakeRequest q = fake_netd_take(&netd, NET_OP_SETUP);
+        fake_netd_fail(&netd, &q, -EADDRINUSE, "10.209.0.0/16 is taken");
+        assert_ok(sandbox_network_open(sandbox, on_opened));
+        assert_true(n_opened == 0 || *opened_error);
+        assert_true(!sandbox->priv->net_open);
+        set_up();
+        load_builtins();
+        assert_open(8);
+        done();
+}
+
 TEST(but_not_while_it_is_rolled_back) {
         open_it();
         memcpy(sandbox->priv->rollback_id, "rrrrrrrrrrrr", sizeof("rrrrrrrrrrrr"));
@@ -353,6 +371,20 @@ TEST(a_new_policy_is_the_sandbox_s_once_it_is_in_force) {
         assert_true(n_set == 0 && sandbox->policy == host_network_internet_policy(manager.network));
         (void) fake_netd_answer(&netd, &q);
         assert_true(n_set == 1 && !*set_error && sandbox->policy == p);
+        loaded_policy_unref(p);
+        done();
+}
+
+/* The one before was refused when it was opened, as behind a rollback. */
+TEST(one_that_stayed_closed_is_opened_with_a_new_policy) {
+        _cleanup_close_ int vmm = open_running();
+
+        sandbox->priv->net_open = false;
+        set_entry((NetEntry) { .policy = NET_POLICY_DENY, .generation = 20, .flags = NET_ENTRY_CLOSED, .owner = UINT32_MAX });
+        LoadedPolicy *p = set("192.0.2.1");
+        (void) answer(NET_OP_POLICY_LOAD);
+        assert_true(n_set == 1 && !*set_error && sandbox->policy == p);
+        assert_open(21);
         loaded_policy_unref(p);
         done();
 }
