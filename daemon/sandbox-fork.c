@@ -105,6 +105,10 @@ static void on_snapshot(Sandbox *s, const sd_bus_error *error, Snapshot *n, void
         }
         snapshot_use(n);
         f->spec.snapshot = n;
+        /* As they were when that was taken: changes that were asked for before the copies were made first. */
+        if (!f->spec.policy)
+                f->spec.policy = loaded_policy_ref(s->policy);
+        f->spec.net_limits = net_limits_over(&f->spec.net_limits, &s->net_limits);
         begin_some(f);
 }
 
@@ -141,8 +145,8 @@ static Fork *fork_new(Sandbox *s, size_t n, const SandboxSpec *spec) {
         f->spec.snapshot = NULL;
         f->spec.template = s->priv->template;
         template_use(f->spec.template);
-        f->spec.policy = loaded_policy_ref(spec->policy ?: s->policy);
-        f->spec.net_limits = net_limits_over(&spec->net_limits, &s->net_limits);
+        if (spec->policy)
+                loaded_policy_ref(f->spec.policy);
         f->copies = new0(Copy, n);
         if (!f->copies || copy_labels(spec->labels, &f->spec.labels) < 0) {
                 fork_free(f);
