@@ -549,7 +549,8 @@ static int keep_network(Config *c, const Config *old) {
 
         if (same)
                 return 0;
-        log_notice("Of section [Network], DefaultPolicy= and FreeSlots= alone change without a restart of cubed");
+        log_notice("Of section [Network], DefaultPolicy=, SpecialRangesUsers= and FreeSlots= alone change without a restart of "
+                   "cubed");
         free(c->network4);
         free(c->network6);
         free(c->ingress_users);
