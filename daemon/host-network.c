@@ -245,11 +245,14 @@ void host_network_attached(HostNetwork *n) {
 
 /* Events. */
 
+/* A paused one may remember a place that somebody else has meanwhile; what it was denied at last is told behind its pause. */
 static Sandbox *find_by_slot(const Manager *m, uint32_t slot) {
+        Sandbox *found = NULL;
+
         for (size_t i = 0; slot > 0 && i < m->n_sandboxes; i++)
-                if (m->sandboxes[i]->slot == slot)
-                        return m->sandboxes[i];
-        return NULL;
+                if (m->sandboxes[i]->slot == slot && (!found || sandbox_on_disk(found)))
+                        found = m->sandboxes[i];
+        return found;
 }
 
 static void uplink_changed(HostNetwork *n, const NetEventInfo *e) {

@@ -4,8 +4,11 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "base/fd-util.h"
+#include "daemon/audit.h"
 #include "tests/unit/fake-netd.h"
 #include "tests/unit/test.h"
 
@@ -433,6 +436,36 @@ TEST(another_mtu_makes_other_slots) {
         see_returned();
         (void) answer(NET_OP_SLOT_NEW);
         assert_eq(n_free(), 1);
+        done();
+}
+
+TEST(what_was_denied_is_told_of_who_has_the_place_now) {
+        struct sockaddr_un addr = { .sun_family = AF_UNIX };
+        _cleanup_close_ int journal = socket(AF_UNIX, SOCK_DGRAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(256);
+        static Sandbox paused = { .id = "aaaaaaaaaaaa", .slot = 5, .state = SANDBOX_PAUSED, .template_id = (char *) "t" };
+        static Sandbox running = { .id = "bbbbbbbbbbbb", .slot = 5, .state = SANDBOX_RUNNING, .template_id = (char *) "t" };
+        Sandbox *sandboxes[] = { &paused, &running, &paused };
+        char entry[4096] = "";
+
+        (void) snprintf(addr.sun_path, sizeof(addr.sun_path), "/tmp/cubed-test-host-network-%d", (int) getpid());
+        (void) unlink(addr.sun_path);
+        assert_ok(bind(journal, (struct sockaddr *) &addr, sizeof(addr)));
+        make(0);
+        set_up();
+        assert_ok(audit_new(NULL, addr.sun_path, false, &manager.audit));
+        manager.sandboxes = sandboxes;
+        manager.n_sandboxes = ELEMENTSOF(sandboxes);
+        tlv_put_u32(&w, NET_TAG_SLOT, 5);
+        tlv_put_str(&w, NET_TAG_REASON, "policy");
+        tlv_put_str(&w, NET_TAG_ADDRESS, "192.0.2.1");
+        fake_netd_tell(&netd, NET_EVENT_DENIED, &w);
+        manager.sandboxes = NULL;
+        manager.n_sandboxes = 0;
+        manager.audit = audit_free(manager.audit);
+        (void) unlink(addr.sun_path);
+        assert_true(recv(journal, entry, sizeof(entry) - 1, 0) > 0);
+        assert_true(strstr(entry, "CUBE_SANDBOX=bbbbbbbbbbbb\n"));
         done();
 }
 
