@@ -354,6 +354,27 @@ TEST(flows_are_forgotten_when_they_are_old) {
         assert_eq(stats.flows_open, before.flows_open);
 }
 
+/* Whoever waited for the bucket may have read the clock before the one that had it. */
+TEST(a_clock_that_another_cpu_read_later_fills_no_bucket) {
+        static const NetLimits limits = { .packets_out = 8000 };
+        ModelPacket m = { .proto = IPPROTO_UDP, .port = 53 };
+        uint32_t slot = SLOT;
+        NetUsage usage;
+        int fd;
+
+        need_bench();
+        open_internet();
+        assert_ok(prefix_parse("8.8.8.8", &m.remote));
+        fd = datapath_map_fd(bench->datapath, "usage");
+        assert_ok(datapath_set_limits(bench->datapath, SLOT, &limits));
+        assert_ok(bpf_map_lookup_elem(fd, &slot, &usage));
+        usage.packets_out = (NetBucket) { .tokens = 1, .filled = INT64_MAX };
+        assert_ok(bpf_map_update_elem(fd, &slot, &usage, BPF_ANY));
+        assert_true(filter_passes(&m));
+        assert_true(!filter_passes(&m));
+        assert_ok(datapath_set_limits(bench->datapath, SLOT, NULL));
+}
+
 static void put_name(const char *address, uint64_t expires, uint32_t flags) {
         NetNameKey key = { .slot = SLOT, .policy = POLICY };
         NetName name = { .expires = expires, .rule = { .flags = flags }, .name = "example.com" };
