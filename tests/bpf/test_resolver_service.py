@@ -96,6 +96,20 @@ def test_who_is_no_sandbox_is_not_answered(lab):
     assert one.server.asked == []
 
 
+@pytest.mark.parametrize('gateway', [netlab.GATEWAY4, netlab.GATEWAY6])
+@pytest.mark.parametrize('tcp', [False, True])
+def test_queries_take_no_room_in_the_hosts_connection_tracking(lab, gateway, tcp):
+    """Which all sandboxes and the host share: a query is no flow that the filter counts."""
+    one = lab('allow web.example')
+    one.server.put('web.example', WEB)
+    stub = dns.Stub(one.guest, gateway)
+    stub.ask('nothing.example', tcp=tcp)
+    before = int(one.host.netns.sysctl('netfilter/nf_conntrack_count'))
+    for _ in range(20):
+        assert stub.ask('nothing.example', tcp=tcp).rcode == 'NXDOMAIN'
+    assert int(one.host.netns.sysctl('netfilter/nf_conntrack_count')) == before
+
+
 # upstream
 
 def test_a_truncated_answer_is_asked_for_by_tcp(lab):
