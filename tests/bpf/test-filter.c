@@ -332,6 +332,28 @@ TEST(other_links_get_nothing_through) {
         }
 }
 
+/* A reset goes on to the other end of what was cut. It has a number of the guest's choice in it: to whom the guest may not
+ * talk, and never did, it would carry data. */
+TEST(what_never_was_a_flow_ends_with_the_filter) {
+        static const uint8_t flags[] = { 0x02, 0x10, 0x11, 0x12, 0x18, 0x00 };
+        _cleanup_(policy_freep) Policy *p = NULL;
+        ModelPacket m = { .proto = IPPROTO_TCP, .port = 443 };
+
+        need_bench();
+        assert_ok(policy_new(POLICY_DEFAULT_DENY, &p));
+        use(p);
+        for (size_t i = 0; i < 2 * ELEMENTSOF(flags); i++) {
+                uint8_t frame[128];
+                Run r;
+
+                assert_ok(prefix_parse(i % 2 == 0 ? "8.8.8.8" : "2001:db8::1", &m.remote));
+                size_t size = build(frame, &m);
+                frame[(i % 2 == 0 ? 34 : 54) + 13] = flags[i / 2];
+                run("from_sandbox", NET_LINK_HOST, frame, size, false, &r);
+                assert_eq(r.verdict, TC_ACT_SHOT);
+        }
+}
+
 TEST(flows_are_forgotten_when_they_are_old) {
         static const NetConfig quick = { .mark = MARK, .audit_interval = 60, .audit_rate = 1 };
         ModelPacket m = { .proto = IPPROTO_UDP, .port = 53 };
