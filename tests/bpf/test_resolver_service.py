@@ -110,6 +110,22 @@ def test_queries_take_no_room_in_the_hosts_connection_tracking(lab, gateway, tcp
     assert int(one.host.netns.sysctl('netfilter/nf_conntrack_count')) == before
 
 
+def test_no_number_of_policies_is_too_many_to_be_told(host):
+    """Not even of the largest: whoever has them would take DNS away from others."""
+    def large(i):
+        return [f'allow {"x" * 60}.{"y" * 60}.{"z" * 60}.{"w" * 40}.{i}-{k}.example' for k in range(1300)]
+    server, guest = dns.Server(host.world), host.sandbox('allow web.example', *large('own')).guest()
+    for i in range(200):
+        host.netd.call(netlab.POLICY_LOAD, *(tuple(rule.split(' ', 1)) for rule in large(i)), default='deny')
+    resolver = dns.Resolver(host)
+    try:
+        server.put('web.example', WEB)
+        assert dns.Stub(guest).ask('web.example', timeout=20).addresses == [WEB]
+    finally:
+        resolver.stop()
+        server.close()
+
+
 # upstream
 
 def test_a_truncated_answer_is_asked_for_by_tcp(lab):
