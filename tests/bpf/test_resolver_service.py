@@ -11,6 +11,7 @@ import time
 import dns
 import netlab
 import pytest
+from packets import ACK, SYN, TCP, UDP, Wire, ethernet, ip, is_ip, tcp, udp
 from test_lifecycle import elements, wait
 from test_resolver import OTHER, WEB
 from test_verdict import asks, exchange
@@ -297,6 +298,36 @@ def test_queries_of_one_sandbox_are_limited(lab):
                 n += 1
     assert 20 <= n < 100
     assert dns.Stub(other).ask('web.example').addresses == [WEB]
+
+
+def test_many_sandboxes_together_do_not_keep_others_from_resolving(lab):
+    """By names that nobody answers: as many as there is room for."""
+    one = lab(default='internet')
+    one.server.put('web.example', WEB)
+    one.server.odd['slow.example'] = lambda query, reply: []
+    for _ in range(40):
+        wire = Wire(one.host.sandbox(default='internet').tap)
+        for i in range(64):
+            query = udp(netlab.INNER4, netlab.GATEWAY4, 4000 + i, 53, dns.question('slow.example').pack())
+            wire.send(ethernet(ip(netlab.INNER4, netlab.GATEWAY4, UDP, query)))
+        # what came before has been worked on
+        assert one.ask('web.example', 'ANY').rcode == 'REFUSED'
+    assert one.ask('web.example', timeout=10).addresses == [WEB]
+
+
+def test_many_sandboxes_together_do_not_keep_others_from_connecting(lab):
+    one = lab(default='internet')
+    one.server.put('web.example', WEB)
+
+    def send(wire, port, flags, seq, ack=0):
+        wire.send(ethernet(ip(netlab.INNER4, netlab.GATEWAY4, TCP, tcp(netlab.INNER4, netlab.GATEWAY4, port, 53, flags, seq, ack))))
+    for _ in range(64):
+        wire = Wire(one.host.sandbox(default='internet').tap)
+        for port in range(4000, 4008):
+            send(wire, port, SYN, 1000)
+            answer = wire.receive(want=lambda f: is_ip(f, TCP) and f[47] == SYN | ACK)
+            send(wire, port, ACK, 1001, int.from_bytes(answer[38:42], 'big') + 1)
+    assert one.ask('web.example', tcp=True).addresses == [WEB]
 
 
 def test_queries_under_way_are_limited(lab):
