@@ -93,8 +93,7 @@ static __always_inline int pass(struct __sk_buff *skb, Sandbox *s, const Packet 
 }
 
 /* Denied, and whoever waits for an answer is told. f: NULL when it is of no flow that ever was allowed. */
-static __always_inline int refuse(struct __sk_buff *skb, Sandbox *s, const Packet *p, const NetFlow *f, int inbound,
-                                  __u32 reason) {
+static __always_inline int refuse(struct __sk_buff *skb, Sandbox *s, const Packet *p, NetFlow *f, int inbound, __u32 reason) {
         drop(skb, s, p, inbound, reason);
         if (p->proto != IPPROTO_TCP) {
                 if (!inbound)
@@ -107,8 +106,11 @@ static __always_inline int refuse(struct __sk_buff *skb, Sandbox *s, const Packe
         int r = reset_tcp(skb, p, inbound);
         if (r != TC_ACT_OK || inbound)
                 return r;
-        /* The numbers in a reset are the guest's: to whom it has no connection they would carry data. */
-        return f ? hand_over(skb, s, p) : TC_ACT_SHOT;
+        /* The numbers in a reset are the guest's, and would carry data: so there is one, and to whom it had a connection. */
+        if (!f || f->flags & NET_FLOW_RST)
+                return TC_ACT_SHOT;
+        __sync_fetch_and_or(&f->flags, NET_FLOW_RST);
+        return hand_over(skb, s, p);
 }
 
 static __always_inline void fill_question(Question *q, const Sandbox *s, const Packet *p, int inbound, int flow_inbound) {

@@ -174,7 +174,7 @@ static void drop_flows(void) {
         run("sweep", NET_LINK_TAP, packet, sizeof(packet), false, &r);
 }
 
-static void use(const Policy *p) {
+static void load(const Policy *p) {
         _cleanup_(policy_table_freep) PolicyTable *t = NULL;
         char error[POLICY_ERROR_MAX];
 
@@ -182,6 +182,10 @@ static void use(const Policy *p) {
         assert_ok(datapath_add_policy(bench->datapath, POLICY, t));
         bench->entry.generation++;
         assert_ok(datapath_set_entry(bench->datapath, SLOT, &bench->entry));
+}
+
+static void use(const Policy *p) {
+        load(p);
         drop_flows();
 }
 
@@ -352,6 +356,28 @@ TEST(what_never_was_a_flow_ends_with_the_filter) {
                 run("from_sandbox", NET_LINK_HOST, frame, size, false, &r);
                 assert_eq(r.verdict, TC_ACT_SHOT);
         }
+}
+
+TEST(the_other_end_of_what_is_cut_gets_one_reset) {
+        _cleanup_(policy_freep) Policy *p = NULL;
+        ModelPacket m = { .proto = IPPROTO_TCP, .port = 443 };
+        uint8_t frame[128];
+        Run r;
+
+        need_bench();
+        open_internet();
+        assert_ok(prefix_parse("8.8.8.8", &m.remote));
+        size_t size = build(frame, &m);
+        run("from_sandbox", NET_LINK_HOST, frame, size, false, &r);
+        assert_eq(r.verdict, TC_ACT_OK);
+        assert_ok(policy_new(POLICY_DEFAULT_DENY, &p));
+        load(p);
+        frame[34 + 13] = 0x10;
+        run("from_sandbox", NET_LINK_HOST, frame, size, false, &r);
+        assert_eq(r.verdict, TC_ACT_OK);
+        assert_eq(r.out[34 + 13], 0x04);
+        run("from_sandbox", NET_LINK_HOST, frame, size, false, &r);
+        assert_eq(r.verdict, TC_ACT_SHOT);
 }
 
 TEST(flows_are_forgotten_when_they_are_old) {
