@@ -161,7 +161,9 @@ static int judge_address(const DnsQuery *q, const DnsView *v, const ldns_rr *rr,
 
         if (!address_of(rr, &a.prefix))
                 return 0;
-        a.n_rules = name_table_open(v->names, q->name, &a.prefix, is_special(v, &a.prefix), a.rules);
+        /* One that is not plain may have been cut, and end with another's. */
+        if (q->plain)
+                a.n_rules = name_table_open(v->names, q->name, &a.prefix, is_special(v, &a.prefix), a.rules);
         if (a.n_rules == 0 && !name_table_all(v->names)) {
                 if (!opened->withheld)
                         opened->withheld_first = a.prefix;
@@ -284,8 +286,10 @@ int dns_answer_write(const DnsQuery *q, const ldns_pkt *answer, size_t max, uint
         int r = to_wire(answer, ret, ret_size);
         if (r >= 0 && *ret_size <= max)
                 return 0;
-        if (r >= 0)
+        if (r >= 0) {
                 free(*ret);
+                *ret = NULL;
+        }
         r = dns_answer_new(q, (uint8_t) ldns_pkt_get_rcode(answer), &cut);
         if (r < 0)
                 return r;

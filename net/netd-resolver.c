@@ -12,7 +12,7 @@
 #include "net/netd-resolver.h"
 #include "net/resolver-proto.h"
 
-/* All tables of all policies, and some. */
+/* Some of the largest policies, that come while it does not read. */
 #define QUEUE_MAX (64U * 1024U * 1024U)
 #define BODY_MAX (128U * 1024U)
 #define FDS_MAX (2U + RESOLVER_SOCKETS_MAX)
@@ -34,6 +34,8 @@ struct NetdResolver {
         void *userdata;
         Packet *first, **last;
         size_t queued;
+        bool telling;          /* not all policies are queued yet */
+        uint32_t told_policy;  /* the last that is: they go by their numbers, each when there is room for it */
         uint64_t second;
         unsigned told;
 };
@@ -52,29 +54,8 @@ static void disconnect(NetdResolver *r) {
         }
         r->last = &r->first;
         r->queued = 0;
+        r->telling = false;
         r->connected = sd_event_source_disable_unref(r->connected);
-}
-
-static void flush(NetdResolver *r) {
-        int fd = sd_event_source_get_io_fd(r->connected);
-
-        while (r->first) {
-                Packet *p = r->first;
-                struct iovec iov = { p->data, p->size };
-                int k = send_packet(fd, &iov, 1, p->fds, p->n_fds);
-                if (k == -EAGAIN)
-                        break;
-                if (k < 0) {
-                        disconnect(r);
-                        return;
-                }
-                r->first = p->next;
-                if (!r->first)
-                        r->last = &r->first;
-                r->queued -= p->size;
-                packet_free(p);
-        }
-        (void) sd_event_source_set_io_events(r->connected, r->first ? EPOLLIN|EPOLLOUT : EPOLLIN);
 }
 
 /* Takes the fds. */
@@ -147,6 +128,64 @@ static int queue_policy(NetdResolver *r, uint32_t id, const PolicyTable *t) {
         return k;
 }
 
+typedef struct NextPolicy {
+        uint32_t after, id;    /* id 0: there is none */
+        const PolicyTable *table;
+} NextPolicy;
+
+static void find_next(uint32_t id, const PolicyTable *t, void *userdata) {
+        NextPolicy *next = userdata;
+
+        if (id > next->after && (next->id == 0 || id < next->id)) {
+                next->id = id;
+                next->table = t;
+        }
+}
+
+/* All of them at once would be more than there is room for. */
+static int tell_next(NetdResolver *r) {
+        NextPolicy next = { .after = r->told_policy };
+
+        network_each_policy(r->network, find_next, &next);
+        if (next.id == 0) {
+                r->telling = false;
+                return queue(r, RESOLVER_OP_STARTED, &TLV_WRITER_INIT(0), NULL, 0);
+        }
+        r->told_policy = next.id;
+        return next.table ? queue_policy(r, next.id, next.table) : queue_number(r, RESOLVER_OP_KEEP, next.id);
+}
+
+/* -EAGAIN when it has to read first. */
+static int send_queued(NetdResolver *r) {
+        while (r->first) {
+                Packet *p = r->first;
+                struct iovec iov = { p->data, p->size };
+                int k = send_packet(sd_event_source_get_io_fd(r->connected), &iov, 1, p->fds, p->n_fds);
+                if (k < 0)
+                        return k;
+                r->first = p->next;
+                if (!r->first)
+                        r->last = &r->first;
+                r->queued -= p->size;
+                packet_free(p);
+        }
+        return 0;
+}
+
+static void flush(NetdResolver *r) {
+        int k = send_queued(r);
+
+        while (k >= 0 && r->telling) {
+                k = tell_next(r);
+                if (k >= 0)
+                        k = send_queued(r);
+        }
+        if (k < 0 && k != -EAGAIN)
+                disconnect(r);
+        else
+                (void) sd_event_source_set_io_events(r->connected, r->first ? EPOLLIN|EPOLLOUT : EPOLLIN);
+}
+
 static void on_policy(uint32_t id, const PolicyTable *t, void *userdata) {
         NetdResolver *r = userdata;
 
@@ -157,12 +196,6 @@ static void on_policy(uint32_t id, const PolicyTable *t, void *userdata) {
                 disconnect(r);
         else
                 flush(r);
-}
-
-static void tell_policy(uint32_t id, const PolicyTable *t, void *userdata) {
-        NetdResolver *r = userdata;
-
-        (void) (t ? queue_policy(r, id, t) : queue_number(r, RESOLVER_OP_KEEP, id));
 }
 
 static int queue_start(NetdResolver *r) {
@@ -194,10 +227,9 @@ static int queue_start(NetdResolver *r) {
 static int tell_all(NetdResolver *r) {
         int k = queue_start(r);
 
-        if (k < 0)
-                return k;
-        network_each_policy(r->network, tell_policy, r);
-        return queue(r, RESOLVER_OP_STARTED, &TLV_WRITER_INIT(0), NULL, 0);
+        r->telling = k >= 0;
+        r->told_policy = 0;
+        return k;
 }
 
 static bool name_printable(const char *s) {
@@ -362,6 +394,7 @@ bool netd_resolver_is_connected(const NetdResolver *r) {
 void netd_resolver_end(NetdResolver *r) {
         if (!r->connected)
                 return;
+        r->telling = false;
         if (queue(r, RESOLVER_OP_ENDED, &TLV_WRITER_INIT(0), NULL, 0) < 0)
                 disconnect(r);
         else

@@ -245,7 +245,7 @@ static int open_all(Network *n, const char *pin_dir, const NetworkConfig *config
         }
         if (r >= 0) {
                 what = "make the nftables table";
-                r = nft_table_open(&n->plan.net4, &n->plan.net6, config->filter.mark, &n->nft);
+                r = nft_table_open(&n->plan.net4, &n->plan.net6, config->filter.mark, n->resolver.port, &n->nft);
         }
         if (r >= 0 && n->plan.net6.tag != 0) {
                 what = "let IPv6 be forwarded";

@@ -13,12 +13,14 @@
 #define TABLE "cubed"
 #define REMOVE "table inet " TABLE " {}\ndelete table inet " TABLE "\n"
 #define RULES_MAX 4096U
+#define UNTRACKED_MAX 400U
 
 struct NftTable {
         struct nft_ctx *nft;
         struct nl_sock *events;
         Prefix net4, net6;
         unsigned mark;
+        uint16_t resolver_port; /* 0: nobody listens at the networks' first addresses */
         char guarded[IF_NAMESIZE];
         char *listing;         /* as the kernel tells it, right after we made it */
         bool touched, removed;
@@ -34,6 +36,15 @@ static const char rules_format[] =
         "    type filter hook prerouting priority -150; policy accept;\n"
         "    iifname \"cube*\" meta mark & %1$#x != 0 ip ttl set 64\n"
         "    iifname \"cube*\" meta mark & %1$#x != 0 ip6 hoplimit set 64\n"
+        "  }\n"
+        /* Queries are many, and no flows to the filter: tracked, they would take the room that all connections have. */
+        "  chain queries {\n"
+        "    type filter hook prerouting priority raw; policy accept;\n"
+        "%5$s"
+        "  }\n"
+        "  chain answers {\n"
+        "    type filter hook output priority raw; policy accept;\n"
+        "%6$s"
         "  }\n"
         "  chain input {\n"
         "    type filter hook input priority -150; policy accept;\n"
@@ -67,15 +78,36 @@ static int list(NftTable *t, char **ret) {
         return 0;
 }
 
+static void format_untracked(const NftTable *t, const char *link, const char *address, const char *port,
+                             char ret[static UNTRACKED_MAX]) {
+        const Prefix *nets[] = { &t->net4, &t->net6 };
+        size_t size = 0;
+
+        *ret = 0;
+        for (size_t i = 0; t->resolver_port > 0 && i < ELEMENTSOF(nets) && nets[i]->tag != 0; i++) {
+                Prefix own = *nets[i];
+                char text[PREFIX_TEXT_MAX];
+                bool v4 = own.tag == NET_TAG4;
+                own.len = v4 ? 32 : 128;
+                own.addr[v4 ? 3 : 15] |= 1;
+                size += (size_t) snprintf(ret + size, UNTRACKED_MAX - size,
+                                          "    %s \"cube*\" %s %s %s meta l4proto { tcp, udp } th %s %u notrack\n", link,
+                                          v4 ? "ip" : "ip6", address, prefix_format(text, &own), port, t->resolver_port);
+        }
+}
+
 static int install(NftTable *t) {
         char text4[PREFIX_TEXT_MAX], text6[PREFIX_TEXT_MAX], rule6[120] = "", guard[120] = "", rules[RULES_MAX];
+        char queries[UNTRACKED_MAX], answers[UNTRACKED_MAX];
 
         if (t->net6.tag != 0)
                 (void) snprintf(rule6, sizeof(rule6), "    ip6 saddr %s oifname != \"cube*\" masquerade\n",
                                 prefix_format(text6, &t->net6));
         if (*t->guarded)
                 (void) snprintf(guard, sizeof(guard), "    meta nfproto ipv4 iifname \"%s\" oifname != \"cube*\" drop\n", t->guarded);
-        (void) snprintf(rules, sizeof(rules), rules_format, t->mark, prefix_format(text4, &t->net4), rule6, guard);
+        format_untracked(t, "iifname", "daddr", "dport", queries);
+        format_untracked(t, "oifname", "saddr", "sport", answers);
+        (void) snprintf(rules, sizeof(rules), rules_format, t->mark, prefix_format(text4, &t->net4), rule6, guard, queries, answers);
         int r = run(t, rules);
 
         free(t->listing);
@@ -111,7 +143,7 @@ static int open_events(NftTable *t) {
         return nl_to_errno(r);
 }
 
-int nft_table_open(const Prefix *net4, const Prefix *net6, unsigned mark, NftTable **ret) {
+int nft_table_open(const Prefix *net4, const Prefix *net6, unsigned mark, uint16_t resolver_port, NftTable **ret) {
         _cleanup_(nft_table_freep) NftTable *t = new0(NftTable, 1);
 
         if (!t)
@@ -119,6 +151,7 @@ int nft_table_open(const Prefix *net4, const Prefix *net6, unsigned mark, NftTab
         t->net4 = *net4;
         t->net6 = *net6;
         t->mark = mark;
+        t->resolver_port = resolver_port;
         t->nft = nft_ctx_new(NFT_CTX_DEFAULT);
         if (!t->nft)
                 return -ENOMEM;

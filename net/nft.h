@@ -2,7 +2,8 @@
 #pragma once
 
 /* Our nftables table: masquerading, and the second barrier, which drops what comes from our links without the
- * filter's mark. What the filter passes is forwarded only where this table is.
+ * filter's mark; guests' DNS queries are left out of the host's connection tracking. What the filter passes is forwarded
+ * only where this table is.
  *
  * One in cube-netd; the table itself stays while cube-netd is away. Others may flush it: the owner waits for
  * nft_table_fd(), calls nft_table_event(), and soon after that nft_table_restore(). */
@@ -11,8 +12,8 @@
 
 typedef struct NftTable NftTable;
 
-/* net6.tag 0: no IPv6 */
-int nft_table_open(const Prefix *net4, const Prefix *net6, unsigned mark, NftTable **ret);
+/* net6.tag 0: no IPv6. resolver_port: where guests' queries go at the first address of each network, or 0. */
+int nft_table_open(const Prefix *net4, const Prefix *net6, unsigned mark, uint16_t resolver_port, NftTable **ret);
 NftTable *nft_table_free(NftTable *t);
 DEFINE_CLEANUP(NftTable *, nft_table_free);
 

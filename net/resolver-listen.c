@@ -195,11 +195,24 @@ static int on_idle(sd_event_source *s, uint64_t usec, void *userdata) {
         return 0;
 }
 
+/* For one of a sandbox with n of them: the oldest of those that have more than it would then have. */
+static bool make_room(ResolverListener *l, unsigned n) {
+        TcpClient *oldest = NULL;
+
+        for (TcpClient *c = l->clients; c; c = c->next)
+                if (c->sandbox->n_tcp > n + 1)
+                        oldest = c;
+        if (!oldest)
+                return false;
+        client_free(oldest);
+        return true;
+}
+
 static int client_new(ResolverListener *l, ResolverSandbox *s, int *fd) {
         const ResolverConfig *config = &l->resolver->config;
         TcpClient *c;
 
-        if (l->n_clients >= config->tcp_max || s->n_tcp >= config->sandbox_tcp_max)
+        if (s->n_tcp >= config->sandbox_tcp_max || (l->n_clients >= config->tcp_max && !make_room(l, s->n_tcp)))
                 return -EBUSY;
         c = new0(TcpClient, 1);
         if (!c)

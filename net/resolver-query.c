@@ -159,8 +159,22 @@ static bool is_under_way(const Resolver *r, uint32_t slot, const Origin *o, cons
         return false;
 }
 
+/* For one of a sandbox with n of them: the oldest of those that have more than it would then have. */
+static bool make_room(Resolver *r, unsigned n) {
+        Query *oldest = NULL;
+
+        for (Query *q = r->queries; q; q = q->next)
+                if (q->sandbox->n_queries > n + 1)
+                        oldest = q;
+        if (!oldest)
+                return false;
+        send_rcode(&oldest->dns, &oldest->origin, LDNS_RCODE_SERVFAIL);
+        query_free(oldest);
+        return true;
+}
+
 static int ask(Resolver *r, ResolverSandbox *s, const Origin *origin, DnsQuery *dns) {
-        if (r->n_queries >= r->config.queries_max || s->n_queries >= r->config.sandbox_queries_max)
+        if (s->n_queries >= r->config.sandbox_queries_max || (r->n_queries >= r->config.queries_max && !make_room(r, s->n_queries)))
                 return -ENOBUFS;
         Query *q = new0(Query, 1);
         if (!q)

@@ -92,8 +92,8 @@ static __always_inline int pass(struct __sk_buff *skb, Sandbox *s, const Packet 
         return inbound ? TC_ACT_OK : hand_over(skb, s, p);
 }
 
-/* Denied, and whoever waits for an answer is told. */
-static __always_inline int refuse(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound, __u32 reason) {
+/* Denied, and whoever waits for an answer is told. f: NULL when it is of no flow that ever was allowed. */
+static __always_inline int refuse(struct __sk_buff *skb, Sandbox *s, const Packet *p, NetFlow *f, int inbound, __u32 reason) {
         drop(skb, s, p, inbound, reason);
         if (p->proto != IPPROTO_TCP) {
                 if (!inbound)
@@ -104,7 +104,13 @@ static __always_inline int refuse(struct __sk_buff *skb, Sandbox *s, const Packe
         if (inbound && reason == NET_DENIED_INBOUND)
                 return TC_ACT_SHOT;
         int r = reset_tcp(skb, p, inbound);
-        return r == TC_ACT_OK && !inbound ? hand_over(skb, s, p) : r;
+        if (r != TC_ACT_OK || inbound)
+                return r;
+        /* The numbers in a reset are the guest's, and would carry data: so there is one, and to whom it had a connection. */
+        if (!f || f->flags & NET_FLOW_RST)
+                return TC_ACT_SHOT;
+        __sync_fetch_and_or(&f->flags, NET_FLOW_RST);
+        return hand_over(skb, s, p);
 }
 
 static __always_inline void fill_question(Question *q, const Sandbox *s, const Packet *p, int inbound, int flow_inbound) {
@@ -243,7 +249,7 @@ int from_sandbox(struct __sk_buff *skb) {
         if (r == NET_DENIED_RATE)
                 return drop(skb, &s, &p, 0, r);
         if (r != NET_ALLOWED)
-                return refuse(skb, &s, &p, 0, r);
+                return refuse(skb, &s, &p, f, 0, r);
         if (p.fragment == FRAGMENT_FIRST)
                 fragment_remember(s.number, &p, 0, s.now);
         return pass(skb, &s, &p, 0);
@@ -301,7 +307,7 @@ int to_sandbox(struct __sk_buff *skb) {
                         r = flow_add(&key, s.usage, s.limits, s.entry->generation, flags, s.now);
         }
         if (r != NET_ALLOWED)
-                return refuse(skb, &s, &p, 1, r);
+                return refuse(skb, &s, &p, f, 1, r);
         if (p.fragment == FRAGMENT_FIRST)
                 fragment_remember(s.number, &p, 1, s.now);
         return pass(skb, &s, &p, 1);

@@ -17,7 +17,8 @@ static __always_inline int bucket_take(NetBucket *b, __u64 n, __u64 rate, __u64 
         if (burst < burst_min)
                 burst = burst_min;
 
-        __u64 passed = now - b->filled;
+        /* The clock was read before the lock was taken: another CPU may have read it later and been first. */
+        __u64 passed = now > b->filled ? now - b->filled : 0;
         if (b->filled == 0 || passed > NSEC_PER_SEC) {
                 b->tokens = burst;
                 b->filled = now;

@@ -174,7 +174,7 @@ static void drop_flows(void) {
         run("sweep", NET_LINK_TAP, packet, sizeof(packet), false, &r);
 }
 
-static void use(const Policy *p) {
+static void load(const Policy *p) {
         _cleanup_(policy_table_freep) PolicyTable *t = NULL;
         char error[POLICY_ERROR_MAX];
 
@@ -182,6 +182,10 @@ static void use(const Policy *p) {
         assert_ok(datapath_add_policy(bench->datapath, POLICY, t));
         bench->entry.generation++;
         assert_ok(datapath_set_entry(bench->datapath, SLOT, &bench->entry));
+}
+
+static void use(const Policy *p) {
+        load(p);
         drop_flows();
 }
 
@@ -332,6 +336,50 @@ TEST(other_links_get_nothing_through) {
         }
 }
 
+/* A reset goes on to the other end of what was cut. It has a number of the guest's choice in it: to whom the guest may not
+ * talk, and never did, it would carry data. */
+TEST(what_never_was_a_flow_ends_with_the_filter) {
+        static const uint8_t flags[] = { 0x02, 0x10, 0x11, 0x12, 0x18, 0x00 };
+        _cleanup_(policy_freep) Policy *p = NULL;
+        ModelPacket m = { .proto = IPPROTO_TCP, .port = 443 };
+
+        need_bench();
+        assert_ok(policy_new(POLICY_DEFAULT_DENY, &p));
+        use(p);
+        for (size_t i = 0; i < 2 * ELEMENTSOF(flags); i++) {
+                uint8_t frame[128];
+                Run r;
+
+                assert_ok(prefix_parse(i % 2 == 0 ? "8.8.8.8" : "2001:db8::1", &m.remote));
+                size_t size = build(frame, &m);
+                frame[(i % 2 == 0 ? 34 : 54) + 13] = flags[i / 2];
+                run("from_sandbox", NET_LINK_HOST, frame, size, false, &r);
+                assert_eq(r.verdict, TC_ACT_SHOT);
+        }
+}
+
+TEST(the_other_end_of_what_is_cut_gets_one_reset) {
+        _cleanup_(policy_freep) Policy *p = NULL;
+        ModelPacket m = { .proto = IPPROTO_TCP, .port = 443 };
+        uint8_t frame[128];
+        Run r;
+
+        need_bench();
+        open_internet();
+        assert_ok(prefix_parse("8.8.8.8", &m.remote));
+        size_t size = build(frame, &m);
+        run("from_sandbox", NET_LINK_HOST, frame, size, false, &r);
+        assert_eq(r.verdict, TC_ACT_OK);
+        assert_ok(policy_new(POLICY_DEFAULT_DENY, &p));
+        load(p);
+        frame[34 + 13] = 0x10;
+        run("from_sandbox", NET_LINK_HOST, frame, size, false, &r);
+        assert_eq(r.verdict, TC_ACT_OK);
+        assert_eq(r.out[34 + 13], 0x04);
+        run("from_sandbox", NET_LINK_HOST, frame, size, false, &r);
+        assert_eq(r.verdict, TC_ACT_SHOT);
+}
+
 TEST(flows_are_forgotten_when_they_are_old) {
         static const NetConfig quick = { .mark = MARK, .audit_interval = 60, .audit_rate = 1 };
         ModelPacket m = { .proto = IPPROTO_UDP, .port = 53 };
@@ -352,6 +400,27 @@ TEST(flows_are_forgotten_when_they_are_old) {
         assert_eq(removed, 1);
         assert_ok(datapath_get_stats(bench->datapath, SLOT, &stats));
         assert_eq(stats.flows_open, before.flows_open);
+}
+
+/* Whoever waited for the bucket may have read the clock before the one that had it. */
+TEST(a_clock_that_another_cpu_read_later_fills_no_bucket) {
+        static const NetLimits limits = { .packets_out = 8000 };
+        ModelPacket m = { .proto = IPPROTO_UDP, .port = 53 };
+        uint32_t slot = SLOT;
+        NetUsage usage;
+        int fd;
+
+        need_bench();
+        open_internet();
+        assert_ok(prefix_parse("8.8.8.8", &m.remote));
+        fd = datapath_map_fd(bench->datapath, "usage");
+        assert_ok(datapath_set_limits(bench->datapath, SLOT, &limits));
+        assert_ok(bpf_map_lookup_elem(fd, &slot, &usage));
+        usage.packets_out = (NetBucket) { .tokens = 1, .filled = INT64_MAX };
+        assert_ok(bpf_map_update_elem(fd, &slot, &usage, BPF_ANY));
+        assert_true(filter_passes(&m));
+        assert_true(!filter_passes(&m));
+        assert_ok(datapath_set_limits(bench->datapath, SLOT, NULL));
 }
 
 static void put_name(const char *address, uint64_t expires, uint32_t flags) {

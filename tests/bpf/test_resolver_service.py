@@ -11,6 +11,7 @@ import time
 import dns
 import netlab
 import pytest
+from packets import ACK, SYN, TCP, UDP, Wire, ethernet, ip, is_ip, tcp, udp
 from test_lifecycle import elements, wait
 from test_resolver import OTHER, WEB
 from test_verdict import asks, exchange
@@ -94,6 +95,36 @@ def test_who_is_no_sandbox_is_not_answered(lab):
     # what it would have opened is not open, when everything that came before has been worked on
     assert one.ask('nothing.example').rcode == 'NXDOMAIN'
     assert one.server.asked == []
+
+
+@pytest.mark.parametrize('gateway', [netlab.GATEWAY4, netlab.GATEWAY6])
+@pytest.mark.parametrize('tcp', [False, True])
+def test_queries_take_no_room_in_the_hosts_connection_tracking(lab, gateway, tcp):
+    """Which all sandboxes and the host share: a query is no flow that the filter counts."""
+    one = lab('allow web.example')
+    one.server.put('web.example', WEB)
+    stub = dns.Stub(one.guest, gateway)
+    stub.ask('nothing.example', tcp=tcp)
+    before = int(one.host.netns.sysctl('netfilter/nf_conntrack_count'))
+    for _ in range(20):
+        assert stub.ask('nothing.example', tcp=tcp).rcode == 'NXDOMAIN'
+    assert int(one.host.netns.sysctl('netfilter/nf_conntrack_count')) == before
+
+
+def test_no_number_of_policies_is_too_many_to_be_told(host):
+    """Not even of the largest: whoever has them would take DNS away from others."""
+    def large(i):
+        return [f'allow {"x" * 60}.{"y" * 60}.{"z" * 60}.{"w" * 40}.{i}-{k}.example' for k in range(1300)]
+    server, guest = dns.Server(host.world), host.sandbox('allow web.example', *large('own')).guest()
+    for i in range(200):
+        host.netd.call(netlab.POLICY_LOAD, *(tuple(rule.split(' ', 1)) for rule in large(i)), default='deny')
+    resolver = dns.Resolver(host)
+    try:
+        server.put('web.example', WEB)
+        assert dns.Stub(guest).ask('web.example', timeout=20).addresses == [WEB]
+    finally:
+        resolver.stop()
+        server.close()
 
 
 # upstream
@@ -267,6 +298,36 @@ def test_queries_of_one_sandbox_are_limited(lab):
                 n += 1
     assert 20 <= n < 100
     assert dns.Stub(other).ask('web.example').addresses == [WEB]
+
+
+def test_many_sandboxes_together_do_not_keep_others_from_resolving(lab):
+    """By names that nobody answers: as many as there is room for."""
+    one = lab(default='internet')
+    one.server.put('web.example', WEB)
+    one.server.odd['slow.example'] = lambda query, reply: []
+    for _ in range(40):
+        wire = Wire(one.host.sandbox(default='internet').tap)
+        for i in range(64):
+            query = udp(netlab.INNER4, netlab.GATEWAY4, 4000 + i, 53, dns.question('slow.example').pack())
+            wire.send(ethernet(ip(netlab.INNER4, netlab.GATEWAY4, UDP, query)))
+        # what came before has been worked on
+        assert one.ask('web.example', 'ANY').rcode == 'REFUSED'
+    assert one.ask('web.example', timeout=10).addresses == [WEB]
+
+
+def test_many_sandboxes_together_do_not_keep_others_from_connecting(lab):
+    one = lab(default='internet')
+    one.server.put('web.example', WEB)
+
+    def send(wire, port, flags, seq, ack=0):
+        wire.send(ethernet(ip(netlab.INNER4, netlab.GATEWAY4, TCP, tcp(netlab.INNER4, netlab.GATEWAY4, port, 53, flags, seq, ack))))
+    for _ in range(64):
+        wire = Wire(one.host.sandbox(default='internet').tap)
+        for port in range(4000, 4008):
+            send(wire, port, SYN, 1000)
+            answer = wire.receive(want=lambda f: is_ip(f, TCP) and f[47] == SYN | ACK)
+            send(wire, port, ACK, 1001, int.from_bytes(answer[38:42], 'big') + 1)
+    assert one.ask('web.example', tcp=True).addresses == [WEB]
 
 
 def test_queries_under_way_are_limited(lab):

@@ -8,6 +8,7 @@ import sys
 
 import netlab
 import pytest
+from packets import ACK, RST, TCP, UDP, Wire, ethernet, ip, tcp, udp
 
 REFUSED = (errno.ECONNREFUSED, errno.EACCES, errno.EHOSTUNREACH)
 
@@ -289,3 +290,16 @@ def test_resolver_is_reached_through_the_gateway_if_the_policy_resolves(make_hos
         assert exchange(client, server) == s.address4
     with pytest.raises(OSError), host.netns.listen('10.99.0.1', 54):
         guest.connect(netlab.GATEWAY4, 54, timeout=0.3)
+
+
+def test_no_number_of_a_denied_guest_gets_out(host):
+    """Not in the reset that the other end of a connection gets when it is cut: here there never was one."""
+    closed, opened = host.sandbox(), host.sandbox(default='internet')
+    with host.world.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0003)) as sniffer, host.world.udp('8.8.8.8', 9):
+        for flags in (ACK, ACK | RST, 0):
+            segment = tcp(netlab.INNER4, '8.8.8.8', 4000, 443, flags, seq=0x5ec5e7)
+            Wire(closed.tap).send(ethernet(ip(netlab.INNER4, '8.8.8.8', TCP, segment)))
+        last = udp(netlab.INNER4, '8.8.8.8', 4000, 9, b'the last one')
+        Wire(opened.tap).send(ethernet(ip(netlab.INNER4, '8.8.8.8', UDP, last)))
+        while b'the last one' not in (packet := sniffer.recv(2000)):
+            assert bytes.fromhex('005ec5e7') not in packet

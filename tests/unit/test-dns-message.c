@@ -188,6 +188,25 @@ TEST(special_addresses_are_left_out) {
         ldns_pkt_free(answer);
 }
 
+/* What is left of it ends with a name of the policy, though it lies below evil.example. */
+TEST(a_name_that_was_cut_opens_nothing) {
+        static const char *const records[] = { "www.example. 60 IN A 10.1.2.3", NULL };
+        _cleanup_(name_table_freep) NameTable *t = names(true, "db.internal", true, "10.0.0.0/8");
+        _cleanup_(ldns_pkt_freep) ldns_pkt *answer = NULL;
+        _cleanup_(query_done) DnsQuery q = {};
+        char text[4 * 255 + 1] = "abc";
+        DnsOpened opened;
+
+        for (unsigned i = 0; i < 60; i++)
+                strcat(text, "\\001");
+        strcat(text, ".db.internal.evil.example.");
+        assert_eq(ask(text, LDNS_RR_TYPE_A, &q), 0);
+        assert_streq(q.name + strlen(q.name) - strlen(".db.internal"), ".db.internal");
+        answer = judge(&q, t, records, &opened);
+        assert_eq(ldns_pkt_ancount(answer), 1);
+        assert_eq(opened.n, 0);
+}
+
 TEST(an_answer_that_is_too_long_is_truncated) {
         _cleanup_(ldns_pkt_freep) ldns_pkt *answer = NULL, *back = NULL;
         _cleanup_(query_done) DnsQuery q = {};
