@@ -266,6 +266,8 @@ def test_a_sandbox_without_its_old_network_gets_another_address(template):
             assert address(sandbox_id).startswith("10.230.2.")
             with serving(sandbox_id):
                 echoes(udp(address(sandbox_id)))
+            # the network stays as it is for as long as somebody is in it
+            ctl_ok("kill", sandbox_id)
 
 
 def test_a_rollback_keeps_the_address_and_cuts_connections(template):

@@ -86,7 +86,8 @@ with socket.create_server(('', {HOST_PORT})) as s:
 EVERYWHERE = [["tcp", a, 80] for a in (WWW, OTHER, DNS, PRIVATE, METADATA, WWW6, PRIVATE6)]
 
 
-def test_nothing_is_reached_by_default(w, guest):
+def test_nothing_is_reached_when_all_is_denied(w, guest):
+    policy(guest)
     w.forget()
     with host_server():
         assert reached(guest, *EVERYWHERE, ["tcp", HOST, HOST_PORT], ["udp", WWW, 7], ["ping", WWW], ["ping", WWW6]) == []

@@ -12,7 +12,7 @@ pytest.register_assert_rewrite("network_checks")
 
 from cubetest import created, ctl_ok, prop, run, wait_for
 from network import of_network, pool_is_full
-from network_checks import RULES, THROUGH, TRIED, policy, reached, slot, world_for_guests
+from network_checks import EVERYWHERE, RULES, THROUGH, TRIED, WWW, policy, reached, slot, world_for_guests
 
 LONG = os.environ.get("CUBE_LONG") == "1"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -74,6 +74,10 @@ def test_nobody_else_manages_its_links(guest):
     with open(f"/sys/class/net/cube{slot(guest.id)}/address", encoding="ascii") as f:
         assert f.read().startswith("02:cb:00:")
     assert run("systemctl", "list-units", "--all", "--no-legend", "sys-subsystem-net-devices-cube*").stdout == b""
+
+
+def test_one_that_was_told_nothing_reaches_nobody(guest):
+    assert reached(guest, *EVERYWHERE, ["ping", WWW]) == []
 
 
 def test_it_holds_after_pause_and_resume(guest, w):
