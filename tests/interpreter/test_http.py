@@ -19,7 +19,7 @@ def test_the_stream_on_the_wire(server):
     """A line is a chunk of ASCII: a client that decodes chunk by chunk never sees half a character."""
     body = json.dumps({"code": "print('é')", "context_id": None, "language": None, "env_vars": None}).encode()
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
-        s.sendall(b"POST /execute?source=x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        s.sendall(b"POST /execute?source=x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         answer = b"".join(iter(lambda: s.recv(65536), b""))
     head, _, rest = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 ") and b"Transfer-Encoding: chunked" in head
@@ -34,6 +34,18 @@ def test_the_stream_on_the_wire(server):
     assert lines[0]["type"] == "number_of_executions"
     assert set(lines[1]) == {"type", "text", "timestamp"} and lines[1]["text"] == "é\n" and "T" in lines[1]["timestamp"]
     assert lines[2:] == [{"type": "end_of_execution"}]
+
+
+@pytest.mark.parametrize("sent", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_web_page_in_the_guest_can_not_run_code(server, sent):
+    """Without asking first, a page may send these to any address."""
+    response = server.request("POST", "/execute", {"code": "1"}, {"Content-Type": sent})
+    assert response.status == 422 and b"Content-Type" in response.read()
+
+
+def test_the_type_may_have_parameters(server):
+    response = server.request("POST", "/execute", {"code": "6 * 7"}, {"Content-Type": "Application/JSON; charset=utf-8"})
+    assert interpreter.Execution(response.read()).main["text"] == "42"
 
 
 def test_a_chunked_request(server):

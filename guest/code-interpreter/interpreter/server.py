@@ -48,6 +48,10 @@ class Handler(RequestHandler):
 
     def body(self, **fields: type) -> dict[str, Any]:
         """The fields of a JSON object; what is null counts as absent, what is not named here is not looked at."""
+        # A page in a browser in the guest can send anybody any other type without asking.
+        kind_sent = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind_sent != "application/json":
+            raise BadRequest(422, f'The body is not JSON: its Content-Type is "{kind_sent}"; send "application/json"')
         try:
             body = json.loads(self.request.body)
         except (ValueError, RecursionError) as e:
