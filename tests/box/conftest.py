@@ -57,7 +57,8 @@ def clean(template):
     cubetest.nothing_left_since(before)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared(template):
+    """One for all tests of a file that leave it as they found it."""
     with cubetest.created("--timeout", "1h") as sandbox_id:
         yield sandbox_id
