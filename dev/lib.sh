@@ -21,6 +21,15 @@ need_root() { [[ $EUID -eq 0 ]] || die "needs root"; }
 # Names in a package list: one a line, # starts a comment.
 packages_in() { sed 's/#.*//' "$@" | tr -s '[:space:]' '\n' | sed '/^$/d'; }
 
+# alone COMMAND..: while no other script of ours runs apt, which does not wait for the lock of its lists.
+alone() {
+    mkdir -p "$cache"
+    (
+        flock 9
+        "$@" 9>&-
+    ) 9>"$cache/apt.lock"
+}
+
 # Installs those of the packages that are missing, and touches nothing if none is.
 install_packages() {
     local name missing=()
@@ -29,15 +38,19 @@ install_packages() {
     done
     [[ ${#missing[@]} -gt 0 ]] || return 0
     need_root
-    say "installing ${missing[*]}"
+    alone install_missing "${missing[@]}"
+}
+
+install_missing() {
     local apt=(apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0)
-    local install=(env DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y --no-install-recommends "${missing[@]}")
+    local install=(env DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y --no-install-recommends "$@")
+    say "installing $*"
     # The lists of a new machine may be absent, and those of an old one stale.
     "${install[@]}" --simulate >/dev/null 2>&1 || "${apt[@]}" update >&2
     "${install[@]}" >&2 </dev/null && return 0
     say "trying again with new lists of packages"
     "${apt[@]}" update >&2
-    "${install[@]}" >&2 </dev/null || die "these packages are needed: ${missing[*]}"
+    "${install[@]}" >&2 </dev/null || die "these packages are needed: $*"
 }
 
 install_build_packages() {

@@ -35,7 +35,7 @@ set_up_apt() {
     local suite=$1 dir=$cache/apt/$1
     mkdir -p "$dir/lists/partial" "$dir/archives/partial"
     : >"$dir/status"
-    [[ -n $(sources_of "$suite") ]] || apt-get -qq update >&2
+    [[ -n $(sources_of "$suite") ]] || alone apt-get -qq update >&2
     sources_of "$suite" >"$dir/sources.list"
     [[ -s $dir/sources.list ]] || die "apt on this machine has no Debian $host_suite source to derive $suite from"
     suite_apt "$suite" apt-get update >&2
