@@ -3,7 +3,9 @@
 """pytest with TAP on stdout, so that meson counts each test: tap.py [PYTEST ARGUMENT...]"""
 
 import contextlib
+import os
 import sys
+import tempfile
 
 import pytest
 
@@ -38,6 +40,10 @@ class Tap:
 if __name__ == '__main__':
     tap = Tap(sys.stdout)
     with contextlib.redirect_stdout(sys.stderr):
-        status = pytest.main(['-p', 'no:cacheprovider', '-q', '--no-header', '--tb=short', *sys.argv[1:]], plugins=[tap])
+        # pytest closes the one that all its runs share to other users, who have to reach a bus in it.
+        with tempfile.TemporaryDirectory() as root:
+            os.environ['PYTEST_DEBUG_TEMPROOT'] = root
+            os.chmod(root, 0o755)
+            status = pytest.main(['-p', 'no:cacheprovider', '-q', '--no-header', '--tb=short', *sys.argv[1:]], plugins=[tap])
     if tap.n == 0:
         tap.say(f'Bail out! pytest ended with status {int(status)}')
