@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <grp.h>
-#include <poll.h>
 #include <pwd.h>
-#include <signal.h>
 #include <stdio.h>
-#include <sys/wait.h>
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "daemon/nss-child.h"
 #include "daemon/uid-range.h"
 
 /* Entries and single look-ups that the check makes at most: a directory service may hold millions. */
@@ -147,49 +145,22 @@ static bool find_subid(Range r, const char *path, char text[static CHECK_TEXT_MA
         return false;
 }
 
-static _noreturn_ void check_child(Range r, int fd) {
+static void check_child(int fd, const void *arg) {
         char text[CHECK_TEXT_MAX] = "";
+        const Range *r = arg;
 
-        (void) (find_user(r, text) || find_group(r, text) || find_subid(r, "/etc/subuid", text) ||
-                find_subid(r, "/etc/subgid", text));
+        (void) (find_user(*r, text) || find_group(*r, text) || find_subid(*r, "/etc/subuid", text) ||
+                find_subid(*r, "/etc/subgid", text));
         /* The byte before the text tells an answer from a crash. */
-        _exit(write_full(fd, "", 1) < 0 || write_full(fd, text, strlen(text)) < 0);
+        if (write_full(fd, "", 1) >= 0)
+                (void) write_full(fd, text, strlen(text));
 }
 
 int uid_range_check(uint32_t base, uint32_t count, uint64_t timeout_usec, char **ret_conflict) {
-        _cleanup_close_ int in = -EBADF, out = -EBADF;
         char text[CHECK_TEXT_MAX + 1];
-        int ends[2], r = 0;
-        size_t size = 0;
+        size_t size;
 
-        if (pipe2(ends, O_CLOEXEC) < 0)
-                return -errno;
-        in = ends[0];
-        out = ends[1];
-        pid_t pid = fork();
-        if (pid < 0)
-                return -errno;
-        if (pid == 0)
-                check_child((Range) { base, count }, out);
-        out = safe_close(out);
-
-        while (r >= 0 && size < sizeof(text) - 1) {
-                struct pollfd p = { .fd = in, .events = POLLIN };
-                int n = poll(&p, 1, (int) MIN(timeout_usec / USEC_PER_MSEC, 60000U));
-                ssize_t k = n > 0 ? read(in, text + size, sizeof(text) - 1 - size) : 0;
-                if (n < 0 || k < 0)
-                        r = errno == EINTR ? 0 : -errno;
-                else if (n == 0)
-                        r = -ETIMEDOUT;
-                else if (k == 0)
-                        break;
-                else
-                        size += (size_t) k;
-        }
-
-        (void) kill(pid, SIGKILL);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-                ;
+        int r = nss_child_ask(check_child, &(Range) { base, count }, timeout_usec, text, sizeof(text) - 1, &size);
         if (r < 0)
                 return r;
         if (size == 0)
