@@ -77,6 +77,14 @@ void ctl_reset_getopt(void);
 /* Between least and most arguments (most < 0: any number) from optind on, else says so. */
 int ctl_check_arguments(int argc, char **argv, int least, int most);
 
+typedef struct CtlWord {
+        const char *name;
+        int (*run)(int argc, char **argv); /* argv[0] is the word */
+} CtlWord;
+
+/* Runs the word behind a verb. fallback: where there is none; NULL: there has to be one. known: all of them, for people. */
+int ctl_word(int argc, char **argv, const CtlWord *words, size_t n, const char *fallback, const char *known);
+
 /* "Failed to WHAT: TEXT" on stderr; returns r, which is negative. */
 int ctl_fail(int r, const sd_bus_error *error, const char *format, ...) _printf_(3, 4);
 /* Other words on stderr; returns -EINVAL. */

@@ -241,11 +241,7 @@ static int policy_remove(int argc, char **argv) {
 }
 
 int verb_policy(int argc, char **argv) {
-        static const struct option options[] = { CTL_GLOBAL_OPTIONS, {} };
-        static const struct {
-                const char *name;
-                int (*run)(int argc, char **argv);
-        } words[] = {
+        static const CtlWord words[] = {
                 { "show", policy_show },
                 { "set", policy_set },
                 { "allow", policy_add_rules },
@@ -254,18 +250,6 @@ int verb_policy(int argc, char **argv) {
                 { "remove", policy_remove },
                 { "clear", policy_clear },
         };
-        int c;
 
-        ctl_reset_getopt();
-        while ((c = getopt_long(argc, argv, "+" CTL_GLOBAL_SHORT, options, NULL)) >= 0) {
-                int r = ctl_global_option(c);
-                if (r < 0)
-                        return r;
-        }
-        if (optind >= argc)
-                return ctl_usage("'policy' needs a word: show, set, allow, deny, inbound, remove or clear.");
-        for (size_t i = 0; i < ELEMENTSOF(words); i++)
-                if (streq(argv[optind], words[i].name))
-                        return words[i].run(argc - optind, argv + optind);
-        return ctl_usage("'policy %s' is not known: show, set, allow, deny, inbound, remove or clear.", argv[optind]);
+        return ctl_word(argc, argv, words, ELEMENTSOF(words), NULL, "show, set, allow, deny, inbound, remove or clear");
 }

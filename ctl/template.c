@@ -125,28 +125,12 @@ static int template_rm(int argc, char **argv) {
 }
 
 int verb_template(int argc, char **argv) {
-        static const struct option options[] = { CTL_GLOBAL_OPTIONS, {} };
-        static const struct {
-                const char *name;
-                int (*run)(int argc, char **argv);
-        } words[] = {
+        static const CtlWord words[] = {
                 { "list", template_list },
                 { "show", template_show },
                 { "build", template_build },
                 { "rm", template_rm },
         };
-        int c;
 
-        ctl_reset_getopt();
-        while ((c = getopt_long(argc, argv, "+" CTL_GLOBAL_SHORT, options, NULL)) >= 0) {
-                int r = ctl_global_option(c);
-                if (r < 0)
-                        return r;
-        }
-        const char *word = optind < argc ? argv[optind] : "list";
-        for (size_t i = 0; i < ELEMENTSOF(words); i++)
-                if (streq(word, words[i].name))
-                        return optind < argc ? words[i].run(argc - optind, argv + optind)
-                                             : words[i].run(1, (char *[]) { (char *) "list", NULL });
-        return ctl_usage("'template %s' is not known: list, show, build or rm.", word);
+        return ctl_word(argc, argv, words, ELEMENTSOF(words), "list", "list, show, build or rm");
 }
