@@ -2,7 +2,7 @@
 // main.js FD: runs the cells that come over FD, one line of JSON each, and says there what came of them.
 //
 // The engine's own console evaluates them (Runtime.evaluate in REPL mode): it knows await at the top level, and
-// names that are declared again. A SIGINT ends a cell; what it left in promises and timers goes on.
+// names that are declared again. A SIGINT ends a cell (sigint.js); what it left in promises and timers goes on.
 'use strict';
 
 const fs = require('node:fs');
@@ -11,6 +11,7 @@ const net = require('node:net');
 const path = require('node:path');
 const readline = require('node:readline');
 const { createRequire } = require('node:module');
+const { Worker } = require('node:worker_threads');
 const { pathToFileURL } = require('node:url');
 const util = require('node:util');
 const vm = require('node:vm');
@@ -154,12 +155,18 @@ hide('__cube', hidden);
 let hiddenId;
 session.post('Runtime.evaluate', { expression: '__cube' }, (error, answer) => { hiddenId = answer.result.objectId; });
 
-process.on('SIGINT', () => interrupt());
+// Of those that come while no cell holds this thread.
+const sigints = new Worker(path.join(__dirname, 'sigint.js'));
+sigints.on('message', () => interrupt());
 process.on('uncaughtException', (error) => console.error(error));
 process.on('unhandledRejection', (error) => console.error(error));
 // It would wait for the debugger, which we are.
 process.on('exit', () => session.disconnect());
 
-readline.createInterface({ input: new net.Socket({ fd, readable: true, writable: false }) })
-  .on('line', (line) => run(JSON.parse(line)))
-  .on('close', () => process.exit());
+// Before that a SIGINT would end us.
+sigints.once('message', () => {
+  sigints.unref();
+  readline.createInterface({ input: new net.Socket({ fd, readable: true, writable: false }) })
+    .on('line', (line) => run(JSON.parse(line)))
+    .on('close', () => process.exit());
+});
