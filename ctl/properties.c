@@ -43,47 +43,6 @@ static int read_strings(sd_bus_message *m, json_object **ret) {
         return 0;
 }
 
-static int read_entry(sd_bus_message *m, json_object *o) {
-        const char *name, *type, *s;
-        json_object *value = NULL;
-
-        int r = sd_bus_message_read_basic(m, 's', &name);
-        if (r >= 0)
-                r = sd_bus_message_peek_type(m, NULL, &type);
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'v', type);
-        if (r >= 0 && streq(type, "as"))
-                r = read_strings(m, &value);
-        else if (r >= 0 && streq(type, "s")) {
-                r = sd_bus_message_read_basic(m, 's', &s);
-                value = r >= 0 ? json_object_new_string(s) : NULL;
-        } else if (r >= 0)
-                r = sd_bus_message_skip(m, type);
-        if (r >= 0 && json_object_object_add(o, name, value) < 0)
-                r = -ENOMEM;
-        return r < 0 ? r : sd_bus_message_exit_container(m);
-}
-
-/* Of strings and lists of them. */
-static int read_policy(sd_bus_message *m, json_object **ret) {
-        json_object *o = json_object_new_object();
-
-        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                r = read_entry(m, o);
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(m);
-        }
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        if (r < 0) {
-                json_object_put(o);
-                return r;
-        }
-        *ret = o;
-        return 0;
-}
-
 /* The types that our properties have; others become null. */
 static int read_value(sd_bus_message *m, const char *type, json_object **ret) {
         const char *s;
@@ -110,8 +69,10 @@ static int read_value(sd_bus_message *m, const char *type, json_object **ret) {
                         *ret = json_object_new_boolean(b);
         } else if (streq(type, "a{ss}"))
                 r = read_labels(m, ret);
+        else if (streq(type, "as"))
+                r = read_strings(m, ret);
         else if (streq(type, "a{sv}"))
-                r = read_policy(m, ret);
+                r = properties_read(m, ret);
         else
                 r = sd_bus_message_skip(m, type);
         return r;
@@ -146,6 +107,8 @@ int properties_read(sd_bus_message *m, json_object **ret) {
                 if (r >= 0)
                         r = sd_bus_message_exit_container(m);
         }
+        if (r >= 0)
+                r = sd_bus_message_exit_container(m);
         if (r < 0) {
                 json_object_put(o);
                 return r;
