@@ -161,7 +161,7 @@ static int read_rule(json_object *item, char **ret) {
         if (n == 0 || n > RULE_TEXT_MAX)
                 return -EBADMSG;
         for (size_t i = 0; i < n; i++)
-                if ((unsigned char) text[i] < ' ' || (unsigned char) text[i] >= 0x7f)
+                if (((unsigned char) text[i] < ' ' && text[i] != '\t') || (unsigned char) text[i] >= 0x7f)
                         return -EBADMSG;
         *ret = strdup(text);
         return *ret ? 0 : -ENOMEM;

@@ -60,6 +60,8 @@ TEST(json_comes_back) {
                 SANDBOX_POLICY_INIT,
                 { .internet = true },
                 { .internet = true, .allow = LIST(a), .deny = LIST(b, c), .inbound = LIST(c) },
+                /* between the words of a rule there may be blanks of both kinds */
+                { .allow = LIST("192.0.2.0/24\ttcp:80") },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(all); i++) {
