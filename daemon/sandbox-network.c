@@ -176,10 +176,9 @@ static void on_limits(int error, const NetResult *result, void *userdata) {
         Sandbox *s = userdata;
 
         s->priv->net_limits_set = error >= 0;
-        if (netd_is_away(error) && s->priv->net_opening)
-                (void) host_network_wait(network(s), on_ready, s);
-        else
-                on_ready(error, result->message, s);
+        int r = netd_is_away(error) && s->priv->net_opening ? host_network_wait(network(s), on_ready, s) : error;
+        if (r < 0 || error >= 0)
+                on_ready(r, r == error ? result->message : strerror(-r), s);
 }
 
 static bool has_own_limits(const Sandbox *s) {
@@ -318,12 +317,19 @@ static void shut(Sandbox *s) {
                 log_warning_errno(r, "The network of sandbox %s can't be closed: %m", s->id);
 }
 
+/* Nothing passes any more, but who is connected may not have heard of it. */
+static void close_failed(Sandbox *s, const char *why) {
+        shut(s);
+        log_warning("Sandbox %s: connections of the host to it may hang for a while: %s", s->id, why);
+        close_finish(s);
+}
+
 static void on_ready_to_close(int error, const char *message, void *userdata) {
         Sandbox *s = userdata;
 
         int r = error < 0 ? error : net_client_quiesce(s->manager->net, s->slot, on_closed, s);
         if (r < 0)
-                close_finish(s);
+                close_failed(s, error < 0 ? message : strerror(-r));
 }
 
 static void on_closed(int error, const NetResult *result, void *userdata) {
@@ -338,8 +344,9 @@ static void on_closed(int error, const NetResult *result, void *userdata) {
                         return;
         }
         if (error < 0)
-                log_warning("Sandbox %s: connections of the host to it may hang for a while: %s", s->id, result->message);
-        close_finish(s);
+                close_failed(s, result->message);
+        else
+                close_finish(s);
 }
 
 static void begin_close(Sandbox *s) {
@@ -354,12 +361,15 @@ static void begin_close(Sandbox *s) {
                 r = host_network_wait(network(s), on_ready_to_close, s);
         }
         if (r < 0)
-                close_finish(s);
+                close_failed(s, strerror(-r));
 }
 
 bool sandbox_network_close(Sandbox *s, void (*closed)(Sandbox *s)) {
         struct SandboxPrivate *p = s->priv;
 
+        /* What was about to be opened is not: its callbacks find that nobody wants it any more. */
+        p->net_opening = false;
+        p->net_opened = NULL;
         if (!p->net_closing && s->slot != 0 && p->net_open)
                 begin_close(s);
         if (p->net_closing && closed)
