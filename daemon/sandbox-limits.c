@@ -358,13 +358,15 @@ static void on_net(int error, const NetResult *result, void *userdata) {
         if (!p->limits_done)
                 return;
         if (error < 0) {
-                (void) sd_bus_error_setf(&e, BUS_ERROR_INTERNAL, "The network limits of sandbox %s are as they were: %s", s->id,
+                (void) sd_bus_error_setf(&e, BUS_ERROR_INTERNAL, "The network limits of sandbox %s %s: %s", s->id,
+                                         error == -ECONNRESET ? "may have changed or not; set them again" : "are as they were",
                                          result->message);
                 finish(s, &e);
                 return;
         }
         s->net_limits = net_limits_over(&p->limits.net, &s->net_limits);
         p->net_limits_set = true;
+        (void) sandbox_save(s);
         tell_net(s);
         int r = start_machine(s, &e);
         if (r >= 0)
