@@ -9,7 +9,8 @@
  * for AuditArguments=yes, arguments never get in here.
  *
  * Who writes what: daemon/ writes created, started, exited, device error, adopted, snapshots, rollbacks, paused, resumed,
- * denied destinations, the policy that came with a sandbox, and the templates' events; the bus front, which alone knows the actor, writes exec, stop and denied.
+ * denied destinations, the policy that came with a sandbox, and the templates' events; the bus front, which alone
+ * knows the actor, writes exec, stop, policies that are changed, and denied.
  * Of a builder only device errors are written: what became of it is told by the template's events. */
 
 #include <systemd/sd-event.h>

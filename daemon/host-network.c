@@ -331,12 +331,10 @@ HostNetwork *host_network_free(HostNetwork *n) {
                 net_client_cancel(n->manager->net, n);
         }
         sd_event_source_disable_unref(n->retry);
+        /* Those that are left belong to sandboxes that are gone, and have policies to let go. */
+        tell_ready(n, -ECONNRESET, "cubed ends");
         slot_pool_done(n);
         policies_done(n);
-        for (ReadyWaiter *w; (w = n->ready_waiters);) {
-                n->ready_waiters = w->next;
-                free(w);
-        }
         free(n->error);
         free(n);
         return NULL;

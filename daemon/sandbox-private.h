@@ -181,6 +181,8 @@ int sandbox_send_load(Sandbox *s, VmmReply reply, sd_bus_error *error);
 
 /* sandbox-limits.c: brings a guest that was restored with so much to what it was created with */
 int sandbox_adapt_memory(Sandbox *s, uint64_t from_bytes, SandboxDone done, void *userdata, sd_bus_error *error);
+/* The limit of its scope becomes that for what the guest holds: it may be that of a rollback that cubed did not end. */
+int sandbox_settle_limit(Sandbox *s);
 
 /* sandbox-checkpoint.c */
 /* done is called once it is taken, has failed, or the sandbox ended; not when this fails, which has been told. */
@@ -192,8 +194,6 @@ void sandbox_remove_checkpoints(Sandbox *s);
 void sandbox_checkpoint_failed(Sandbox *s, const char *why);
 
 /* sandbox-rollback.c: finds the VMM of one that was adopted in a rollback paused or torn, and puts it back */
-/* The limit of its scope becomes that for what the guest holds: it may be that of a rollback that cubed did not end. */
-int sandbox_settle_limit(Sandbox *s);
 int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety);
 
 /* sandbox-create.c */
@@ -249,8 +249,9 @@ int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *
 /* -1 with error set unless it runs. */
 
 /* sandbox-statistics.c: of one in the making as well, and without the network's */
-void sandbox_drop_statistics(Sandbox *s, const sd_bus_error *error);
 int sandbox_ask_statistics(Sandbox *s, StatisticsDone done, void *userdata, sd_bus_error *error);
+/* Tells all that wait for them. */
+void sandbox_drop_statistics(Sandbox *s, const sd_bus_error *error);
 
 /* sandbox-pause.c: its VMM is gone, as it was to be */
 void sandbox_paused(Sandbox *s);
