@@ -165,5 +165,5 @@ def run_sdk(server, script):
                             timeout=120, env=os.environ | {
                                 "E2B_DEBUG": "true", "E2B_API_KEY": "e2b_" + "0" * 40,
                                 "E2B_SANDBOX_URL": f"http://127.0.0.1:{server.port}"})
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode == 0, f"{result.returncode}: {result.stdout}{result.stderr}"
     return result.stdout
