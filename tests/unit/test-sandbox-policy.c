@@ -35,6 +35,25 @@ TEST(order_does_not_count_lists_do) {
         assert_true(sandbox_policy_equal(&p, &(SandboxPolicy) { .allow = LIST(a, b), .deny = (char *[]) { NULL } }));
 }
 
+static unsigned n_sorts;
+
+void __real_qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const void *));
+void __wrap_qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const void *));
+void __wrap_qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const void *)) {
+        n_sorts++;
+        __real_qsort(base, n, size, compare);
+}
+
+TEST(what_stands_in_the_same_order_is_not_sorted) {
+        const SandboxPolicy p = { .allow = LIST(a, b), .deny = LIST(c) };
+
+        n_sorts = 0;
+        assert_true(sandbox_policy_equal(&p, &(SandboxPolicy) { .allow = LIST(a, b), .deny = LIST(c) }));
+        assert_eq(n_sorts, 0);
+        assert_true(sandbox_policy_equal(&p, &(SandboxPolicy) { .allow = LIST(b, a), .deny = LIST(c) }));
+        assert_eq(n_sorts, 2);
+}
+
 TEST(equal_ones_have_one_hash) {
         const SandboxPolicy p = { .allow = LIST(a, b) };
         uint64_t h = sandbox_policy_hash(&p);
