@@ -8,7 +8,6 @@
 #include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
-#include "dbus/bus-errors.h"
 
 typedef struct PolicyChange {
         Turn turn;
@@ -49,10 +48,8 @@ static void finish(PolicyChange *c, const sd_bus_error *error) {
 
 static void fail(PolicyChange *c, int r, const char *message) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
-        const char *name = r == -EINVAL || r == -E2BIG ? BUS_ERROR_INVALID_ARGUMENT : r == -ENETDOWN ? BUS_ERROR_HOST_UNSUPPORTED :
-                r == -ENOMEM || r == -ENOSPC ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL;
 
-        (void) sd_bus_error_setf(&e, name, "The network policy of sandbox %s is as it was: %s", c->sandbox->id,
+        (void) sd_bus_error_setf(&e, network_error_name(r), "The network policy of sandbox %s is as it was: %s", c->sandbox->id,
                                  isempty(message) ? strerror(-r) : message);
         finish(c, &e);
 }

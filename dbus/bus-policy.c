@@ -147,8 +147,8 @@ static int set_fault(const Load *l, sd_bus_error *error) {
         _cleanup_free_ char *text = bus_text(strempty(l->text), strlen(strempty(l->text)));
 
         if (l->result == -EINVAL || l->result == -E2BIG)
-                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, strempty(text));
-        return sd_bus_error_setf(error, l->result == -ENETDOWN ? BUS_ERROR_HOST_UNSUPPORTED : BUS_ERROR_NO_RESOURCES,
+                return sd_bus_error_set(error, network_error_name(l->result), strempty(text));
+        return sd_bus_error_setf(error, network_error_name(l->result),
                                  "The network policy can't be loaded: %s; 'cubectl check' tells about the network",
                                  isempty(text) ? strerror(-l->result) : text);
 }
