@@ -529,14 +529,6 @@ void audit_asked(Audit *a, const Sandbox *s, uid_t actor, const char *what) {
         audit_request(a, AUDIT_ID_ASKED, s, actor, what);
 }
 
-static size_t n_rules(char *const *list) {
-        size_t n = 0;
-
-        while (list && list[n])
-                n++;
-        return n;
-}
-
 /* The first of them: an entry has an end. */
 static void add_rules(Builder *b, const char *field, char *const *list) {
         for (size_t i = 0; list && list[i] && i < AUDIT_RULES_MAX; i++)
@@ -573,7 +565,8 @@ void audit_policy(Audit *a, const Sandbox *s, uid_t actor) {
         add_rules(&b, "CUBE_DENY", p->deny);
         add_rules(&b, "CUBE_INBOUND", p->inbound);
         add(&b, "MESSAGE", "Sandbox %s: network policy %s, %zu rules allow, %zu deny, %zu inbound", s->id,
-            p->internet ? "internet" : "deny", n_rules(p->allow), n_rules(p->deny), n_rules(p->inbound));
+            p->internet ? "internet" : "deny", sandbox_policy_count(p->allow), sandbox_policy_count(p->deny),
+            sandbox_policy_count(p->inbound));
         audit_submit(a, &b);
 }
 

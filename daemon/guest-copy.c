@@ -15,6 +15,7 @@ struct GuestCopy {
         GuestCopyDone done;
         void *userdata;
         bool requested, forgotten; /* as in a GuestCommand */
+        bool running;              /* the tool: its end will be told */
 
         Tool *tool;
         int fd;                    /* to it */
@@ -22,18 +23,18 @@ struct GuestCopy {
         const char *broken;        /* what it did wrong */
 };
 
-static void release(GuestCopy *c) {
-        c->source = sd_event_source_disable_unref(c->source);
-        c->fd = safe_close(c->fd);
-        c->tool = tool_free(c->tool);
-}
-
+/* The tool may hang in a read from a FUSE file system, where not even SIGKILL ends it at once: it is not waited for. */
 GuestCopy *guest_copy_free(GuestCopy *c) {
         if (!c)
                 return NULL;
-        release(c);
+        c->source = sd_event_source_disable_unref(c->source);
+        c->fd = safe_close(c->fd);
+        if (c->running)
+                tool_kill(c->tool);
+        else
+                c->tool = tool_free(c->tool);
         c->forgotten = true;
-        if (!c->requested)
+        if (!c->requested && !c->running)
                 free(c);
         return NULL;
 }
@@ -136,6 +137,11 @@ static void on_tool_done(Tool *tool, int r, const char *message, void *userdata)
         GuestCopy *c = userdata;
         const char *broken = c->broken;
 
+        c->running = false;
+        if (c->forgotten) {
+                guest_copy_free(c);
+                return;
+        }
         if (broken && r >= 0)
                 r = -EIO;
         c->done(c, r, broken ? broken : message, c->userdata);
@@ -177,6 +183,7 @@ int guest_copy_start(Sandbox *s, const GuestCopySpec *spec, GuestCopyDone done, 
                 guest_copy_free(c);
                 return r;
         }
+        c->running = true;
         *ret = c;
         return 0;
 }

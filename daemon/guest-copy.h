@@ -5,7 +5,8 @@
  * that, and tells what it comes upon (daemon/copy-proto.h); cubed asks the agent for it. A file's bytes go from
  * cube-image to the VMM by a stream of their own.
  *
- * Owned by whoever started it; freeing it ends it, half-way if need be. */
+ * Owned by whoever started it; freeing it ends it, half-way if need be: without waiting for cube-image's end, of which
+ * nobody is told any more. */
 
 #include "daemon/sandbox.h"
 #include "daemon/template.h"

@@ -198,6 +198,10 @@ NetLimits net_limits_over(const NetLimits *own, const NetLimits *base) {
         };
 }
 
+bool net_limits_given(const NetLimits *l) {
+        return l->bytes_out > 0 || l->bytes_in > 0 || l->packets_out > 0 || l->packets_in > 0 || l->flows_new > 0 || l->flows_open > 0;
+}
+
 static uint64_t none64(uint64_t v) {
         return v == UINT64_MAX ? 0 : v;
 }

@@ -11,6 +11,7 @@
 
 #include "daemon/manager.h"
 #include "daemon/sandbox-policy.h"
+#include "dbus/bus-errors.h"
 #include "net/net-client.h"
 
 typedef struct HostNetwork HostNetwork;
@@ -28,6 +29,8 @@ void host_network_attached(HostNetwork *n);
 void host_network_add_template(HostNetwork *n, const Template *t);
 /* Where own has 0 that of base. */
 NetLimits net_limits_over(const NetLimits *own, const NetLimits *base);
+/* Any of them. */
+bool net_limits_given(const NetLimits *l);
 /* own as in SandboxSpec, configured as in Config; 0: none. */
 NetLimits net_limits_resolve(const NetLimits *own, const NetLimits *configured);
 /* Configuration was read again: size of the pool. */
@@ -45,6 +48,22 @@ const char *host_network_failure(const HostNetwork *n);
 /* cube-netd went, or is not there: what was asked of it can be asked again after host_network_wait(). */
 static inline bool netd_is_away(int error) {
         return error == -ENOTCONN || error == -ECONNRESET;
+}
+
+/* The bus error of what came to nothing. */
+static inline const char *network_error_name(int error) {
+        switch (error) {
+        case -EINVAL:
+        case -E2BIG:
+                return BUS_ERROR_INVALID_ARGUMENT;
+        case -ENETDOWN:
+                return BUS_ERROR_HOST_UNSUPPORTED;
+        case -ENOMEM:
+        case -ENOSPC:
+                return BUS_ERROR_NO_RESOURCES;
+        default:
+                return BUS_ERROR_INTERNAL;
+        }
 }
 
 /* A place in the network, with nothing allowed yet: it is there for as long as one of the descriptors is. */

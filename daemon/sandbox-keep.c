@@ -198,7 +198,7 @@ static int write_new(Sandbox *s, const KeepRequest *q) {
 }
 
 int sandbox_keep(Sandbox *s, SandboxState state, Snapshot *on, KeepDone done, void *userdata) {
-        KeepRequest q = { state, on, done, userdata };
+        KeepRequest q = { state, on, done, userdata }, replaced = {};
         KeepWrite *w = s->priv->keep_write;
         bool before = s->priv->kept;
         int r = 0;
@@ -207,11 +207,11 @@ int sandbox_keep(Sandbox *s, SandboxState state, Snapshot *on, KeepDone done, vo
         snapshot_use(on);
         if (w) {
                 if (w->again)
-                        snapshot_release(w->next.on);
-                /* Who waits for the one that this replaces waits for this. */
-                if (w->again && !q.done) {
-                        q.done = w->next.done;
-                        q.userdata = w->next.userdata;
+                        replaced = w->next;
+                /* Who waits for the one that this replaces waits for this, which takes one who waits. */
+                if (!q.done) {
+                        q.done = TAKE_PTR(replaced.done);
+                        q.userdata = replaced.userdata;
                 }
                 w->again = true;
                 w->next = q;
@@ -221,6 +221,10 @@ int sandbox_keep(Sandbox *s, SandboxState state, Snapshot *on, KeepDone done, vo
                 snapshot_release(on);
         if (r < 0 && !before)
                 sandbox_forget_kept(s, NULL);
+        if (replaced.done)
+                replaced.done(-ECANCELED, replaced.userdata);
+        if (replaced.on)
+                snapshot_release(replaced.on);
         return r;
 }
 

@@ -273,9 +273,7 @@ static void on_raised(Scope *scope, const sd_bus_error *error, void *userdata) {
 }
 
 static bool has_net(const SandboxLimits *limits) {
-        static const NetLimits none;
-
-        return memcmp(&limits->net, &none, sizeof(none)) != 0;
+        return net_limits_given(&limits->net);
 }
 
 static int check_limits(const Sandbox *s, SandboxLimits *limits, sd_bus_error *error) {

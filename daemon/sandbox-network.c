@@ -67,9 +67,7 @@ static void on_slot(int error, const char *message, NetworkSlot *slot, void *use
                         return;
         }
         if (error < 0) {
-                sandbox_failf(s, error == -ENETDOWN ? BUS_ERROR_HOST_UNSUPPORTED :
-                              error == -ENOSPC ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
-                              "Sandbox %s got no place in the network: %s", s->id, message);
+                sandbox_failf(s, network_error_name(error), "Sandbox %s got no place in the network: %s", s->id, message);
                 return;
         }
         take_over(s, slot);
@@ -152,18 +150,13 @@ static void open_finish(Sandbox *s, const char *name, const char *message) {
                 log_warning("%s", strempty(e.message));
 }
 
-static const char *error_name(int error) {
-        return error == -ENETDOWN ? BUS_ERROR_HOST_UNSUPPORTED : error == -EINVAL || error == -E2BIG ? BUS_ERROR_INVALID_ARGUMENT :
-                error == -ENOMEM || error == -ENOSPC ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL;
-}
-
 static void on_ready(int error, const char *message, void *userdata) {
         Sandbox *s = userdata;
 
         if (!s->priv->net_opening)
                 return;
         if (error < 0)
-                open_finish(s, error_name(error), message);
+                open_finish(s, network_error_name(error), message);
         else
                 open_go_on(s);
 }
@@ -182,9 +175,7 @@ static void on_limits(int error, const NetResult *result, void *userdata) {
 }
 
 static bool has_own_limits(const Sandbox *s) {
-        const NetLimits *l = &s->net_limits;
-
-        return l->bytes_out > 0 || l->bytes_in > 0 || l->packets_out > 0 || l->packets_in > 0 || l->flows_new > 0 || l->flows_open > 0;
+        return net_limits_given(&s->net_limits);
 }
 
 static int claim(Sandbox *s) {
@@ -222,7 +213,7 @@ static void open_go_on(Sandbox *s) {
         int r = open_step(s);
 
         if (r < 0)
-                open_finish(s, error_name(r), strerror(-r));
+                open_finish(s, network_error_name(r), strerror(-r));
         else if (r > 0)
                 open_finish(s, NULL, NULL);
 }

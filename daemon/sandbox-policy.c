@@ -21,17 +21,17 @@ void sandbox_policy_done(SandboxPolicy *p) {
         *p = SANDBOX_POLICY_INIT;
 }
 
-static size_t list_length(char *const *list) {
+size_t sandbox_policy_count(char *const *rules) {
         size_t n = 0;
 
-        while (list && list[n])
+        while (rules && rules[n])
                 n++;
         return n;
 }
 
 /* One without rules is NULL. */
 static int copy_list(char *const *list, char ***ret) {
-        size_t n = list_length(list);
+        size_t n = sandbox_policy_count(list);
 
         if (n == 0)
                 return 0;
@@ -66,30 +66,35 @@ static int compare_texts(const void *a, const void *b) {
 }
 
 static const char **sort_list(char *const *list, size_t n) {
-        const char **sorted = new0(const char *, n);
+        const char **sorted = new0(const char *, n + 1);
 
         if (!sorted)
                 return NULL;
-        memcpy(sorted, list, n * sizeof(*sorted));
+        for (size_t i = 0; i < n; i++)
+                sorted[i] = list[i];
         qsort(sorted, n, sizeof(*sorted), compare_texts);
         return sorted;
 }
 
-static bool same_list(char *const *a, char *const *b) {
-        size_t n = list_length(a);
-        bool same = true;
+/* Of n rules each. */
+static bool same_in_order(const char *const *a, const char *const *b, size_t n) {
+        for (size_t i = 0; i < n; i++)
+                if (!streq(a[i], b[i]))
+                        return false;
+        return true;
+}
 
-        if (n != list_length(b))
+static bool same_list(char *const *a, char *const *b) {
+        size_t n = sandbox_policy_count(a);
+
+        if (n != sandbox_policy_count(b))
                 return false;
-        if (n == 0)
+        /* As nearly always: a list of thousands is not sorted for each sandbox that has it. */
+        if (same_in_order((const char *const *) a, (const char *const *) b, n))
                 return true;
         _cleanup_free_ const char **x = sort_list(a, n), **y = sort_list(b, n);
         /* Without memory they count as different, which costs a table but no packet. */
-        if (!x || !y)
-                return false;
-        for (size_t i = 0; i < n && same; i++)
-                same = streq(x[i], y[i]);
-        return same;
+        return x && y && same_in_order(x, y, n);
 }
 
 bool sandbox_policy_equal(const SandboxPolicy *a, const SandboxPolicy *b) {
@@ -117,11 +122,79 @@ uint64_t sandbox_policy_hash(const SandboxPolicy *p) {
 }
 
 bool sandbox_policy_is_deny(const SandboxPolicy *p) {
-        return !p->internet && list_length(p->allow) == 0 && list_length(p->inbound) == 0;
+        return !p->internet && sandbox_policy_count(p->allow) == 0 && sandbox_policy_count(p->inbound) == 0;
+}
+
+/* Sorted, so that what is compared with a list of thousands does not halt the loop. */
+typedef struct SortedList {
+        const char **rules;
+        size_t n;
+} SortedList;
+
+static void sorted_done(SortedList *s) {
+        free(s->rules);
+}
+
+static int sorted_init(SortedList *s, char *const *list) {
+        s->n = sandbox_policy_count(list);
+        s->rules = sort_list(list, s->n);
+        return s->rules ? 0 : -ENOMEM;
+}
+
+static bool sorted_have(const SortedList *s, const char *rule) {
+        return bsearch(&rule, s->rules, s->n, sizeof(*s->rules), compare_texts);
+}
+
+static int push(char **list, size_t *n, const char *rule) {
+        list[*n] = strdup(rule);
+        return list[(*n)++] ? 0 : -ENOMEM;
+}
+
+static int change_list(char *const *now, char *const *add, char *const *remove, char ***ret, const char **ret_missing) {
+        _cleanup_(sorted_done) SortedList have = {}, gone = {};
+        size_t n = 0, n_add = sandbox_policy_count(add);
+
+        int r = sorted_init(&have, now);
+        if (r >= 0)
+                r = sorted_init(&gone, remove);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < gone.n; i++)
+                if (!sorted_have(&have, gone.rules[i])) {
+                        *ret_missing = gone.rules[i];
+                        return -ESRCH;
+                }
+
+        char **list = *ret = new0(char *, have.n + n_add + 1);
+        if (!list)
+                return -ENOMEM;
+        for (size_t i = 0; r >= 0 && i < have.n; i++)
+                if (!sorted_have(&gone, now[i]))
+                        r = push(list, &n, now[i]);
+        for (size_t i = 0; r >= 0 && i < n_add; i++)
+                if (!sorted_have(&have, add[i]) || sorted_have(&gone, add[i]))
+                        r = push(list, &n, add[i]);
+        return r;
+}
+
+int sandbox_policy_change(const SandboxPolicy *now, const SandboxPolicy *add, const SandboxPolicy *remove, SandboxPolicy *ret,
+                          const char **ret_missing) {
+        _cleanup_(sandbox_policy_done) SandboxPolicy p = { .internet = now->internet };
+
+        int r = change_list(now->allow, add->allow, remove->allow, &p.allow, ret_missing);
+        if (r >= 0)
+                r = change_list(now->deny, add->deny, remove->deny, &p.deny, ret_missing);
+        if (r >= 0)
+                r = change_list(now->inbound, add->inbound, remove->inbound, &p.inbound, ret_missing);
+        if (r < 0)
+                return r;
+        *ret = p;
+        p = SANDBOX_POLICY_INIT;
+        return 0;
 }
 
 static int add_list(json_object *o, const char *key, char *const *list) {
-        if (list_length(list) == 0)
+        if (sandbox_policy_count(list) == 0)
                 return 0;
         json_object *a = json_object_new_array();
         int r = json_add(o, key, a);

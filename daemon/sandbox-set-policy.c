@@ -8,12 +8,12 @@
 #include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
-#include "dbus/bus-errors.h"
 
 typedef struct PolicyChange {
         Turn turn;
         Sandbox *sandbox;          /* NULL: it ended, and who asked knows */
-        LoadedPolicy *policy;
+        LoadedPolicy *policy;      /* the new one; while that is written, the one before */
+        bool written;              /* it is on its way to the disk */
         bool again;                /* asked a second time, for cube-netd went meanwhile */
         unsigned n_waits;          /* callbacks that will come */
         SandboxDone done;
@@ -48,10 +48,8 @@ static void finish(PolicyChange *c, const sd_bus_error *error) {
 
 static void fail(PolicyChange *c, int r, const char *message) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
-        const char *name = r == -EINVAL || r == -E2BIG ? BUS_ERROR_INVALID_ARGUMENT : r == -ENETDOWN ? BUS_ERROR_HOST_UNSUPPORTED :
-                r == -ENOMEM || r == -ENOSPC ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL;
 
-        (void) sd_bus_error_setf(&e, name, "The network policy of sandbox %s is as it was: %s", c->sandbox->id,
+        (void) sd_bus_error_setf(&e, network_error_name(r), "The network policy of sandbox %s is as it was: %s", c->sandbox->id,
                                  isempty(message) ? strerror(-r) : message);
         finish(c, &e);
 }
@@ -64,16 +62,20 @@ static void take_over(PolicyChange *c) {
         c->policy = before;
 }
 
-/* It is in force. */
-static void settle(PolicyChange *c) {
+/* The sandbox has it, and it is in force. */
+static void tell_in_force(PolicyChange *c) {
         Sandbox *s = c->sandbox;
 
-        take_over(c);
         int r = sandbox_save(s);
         if (r < 0)
                 log_warning_errno(r, "Sandbox %s: a restarted cubed won't know its network policy, failed to save its state: %m", s->id);
         sandbox_changed(s, "NetworkPolicy");
         finish(c, NULL);
+}
+
+static void settle(PolicyChange *c) {
+        take_over(c);
+        tell_in_force(c);
 }
 
 static void on_ready(int error, const char *message, void *userdata) {
@@ -142,6 +144,11 @@ static void on_kept(int error, void *userdata) {
 
         if (!change_wanted(c))
                 return;
+        /* Resumed meanwhile, it runs with the new one: no sandbox.json is to be written any more. */
+        if (error < 0 && (c->sandbox->priv->net_open || c->sandbox->state == SANDBOX_RUNNING)) {
+                tell_in_force(c);
+                return;
+        }
         if (error < 0) {
                 take_over(c);
                 fail(c, error, NULL);
@@ -154,9 +161,11 @@ static void on_kept(int error, void *userdata) {
 static void keep(PolicyChange *c) {
         Sandbox *s = c->sandbox;
 
+        /* What is written is what the sandbox has. */
         take_over(c);
         int r = s->priv->layers_unknown ? -ENOENT : sandbox_keep(s, s->state, s->disk_top, on_kept, c);
         c->n_waits += r >= 0;
+        c->written = r >= 0;
         if (r < 0) {
                 take_over(c);
                 fail(c, r, NULL);
@@ -178,6 +187,11 @@ static void on_turn(Sandbox *s, Turn *t) {
 static void on_drop(Sandbox *s, Turn *t, const sd_bus_error *error) {
         PolicyChange *c = (PolicyChange *) t;
 
+        /* A resume of it failed: it stays, and who asked is told that this came to nothing. */
+        if (c->written && sandbox_on_disk(s)) {
+                take_over(c);
+                sandbox_keep_again(s);
+        }
         c->sandbox = NULL;
         if (c->done)
                 c->done(s, error, c->userdata);

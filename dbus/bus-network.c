@@ -10,7 +10,6 @@
 #include "dbus/bus-options.h"
 #include "dbus/bus-policy.h"
 #include "dbus/bus-turn.h"
-#include "dbus/policy-change.h"
 
 typedef struct Change {
         sd_bus_message *call;
@@ -68,7 +67,7 @@ static int change_policy(sd_bus_message *m, Sandbox *s, uid_t actor, sd_bus_erro
         if (r >= 0)
                 r = bus_policy_read_lists(m, &remove, error);
         if (r >= 0)
-                r = policy_change(loaded_policy_rules(s->policy), &add, &remove, &next, &missing);
+                r = sandbox_policy_change(loaded_policy_rules(s->policy), &add, &remove, &next, &missing);
         if (r == -ESRCH)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
                                          "The network policy of sandbox %s has no rule '%s' there; 'cubectl policy show %s' "

@@ -21,16 +21,17 @@ typedef struct Load {
 
 static Load *loads = NULL;
 
-static size_t count(char **l, size_t *bytes) {
-        size_t n = 0;
+static size_t text_bytes(char *const *l) {
+        size_t bytes = 0;
 
-        for (; l && l[n]; n++)
-                *bytes += strlen(l[n]);
-        return n;
+        for (; l && *l; l++)
+                bytes += strlen(*l);
+        return bytes;
 }
 
 int bus_policy_check(const SandboxPolicy *p, sd_bus_error *error) {
-        size_t bytes = 0, n = count(p->allow, &bytes) + count(p->deny, &bytes) + count(p->inbound, &bytes);
+        size_t n = sandbox_policy_count(p->allow) + sandbox_policy_count(p->deny) + sandbox_policy_count(p->inbound);
+        size_t bytes = text_bytes(p->allow) + text_bytes(p->deny) + text_bytes(p->inbound);
 
         if (n > BUS_POLICY_RULES_MAX || bytes > BUS_POLICY_BYTES_MAX)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
@@ -147,8 +148,8 @@ static int set_fault(const Load *l, sd_bus_error *error) {
         _cleanup_free_ char *text = bus_text(strempty(l->text), strlen(strempty(l->text)));
 
         if (l->result == -EINVAL || l->result == -E2BIG)
-                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, strempty(text));
-        return sd_bus_error_setf(error, l->result == -ENETDOWN ? BUS_ERROR_HOST_UNSUPPORTED : BUS_ERROR_NO_RESOURCES,
+                return sd_bus_error_set(error, network_error_name(l->result), strempty(text));
+        return sd_bus_error_setf(error, network_error_name(l->result),
                                  "The network policy can't be loaded: %s; 'cubectl check' tells about the network",
                                  isempty(text) ? strerror(-l->result) : text);
 }

@@ -493,3 +493,22 @@ TEST(limits_as_a_sandbox_and_the_configuration_have_them) {
         l = net_limits_over(&own, &configured);
         assert_true(l.bytes_out == UINT64_MAX && l.packets_in == 8 && l.flows_open == UINT32_MAX);
 }
+
+TEST(any_limit_is_one_that_was_given) {
+        const NetLimits all[] = {
+                { .bytes_out = 1 }, { .bytes_in = UINT64_MAX }, { .packets_out = 1 }, { .packets_in = 1 }, { .flows_new = 1 }, { .flows_open = 1 },
+        };
+
+        assert_true(!net_limits_given(&(NetLimits) {}));
+        for (size_t i = 0; i < ELEMENTSOF(all); i++)
+                assert_true(net_limits_given(&all[i]));
+}
+
+TEST(a_failure_has_one_name_on_the_bus) {
+        assert_streq(network_error_name(-EINVAL), BUS_ERROR_INVALID_ARGUMENT);
+        assert_streq(network_error_name(-E2BIG), BUS_ERROR_INVALID_ARGUMENT);
+        assert_streq(network_error_name(-ENETDOWN), BUS_ERROR_HOST_UNSUPPORTED);
+        assert_streq(network_error_name(-ENOSPC), BUS_ERROR_NO_RESOURCES);
+        assert_streq(network_error_name(-ENOMEM), BUS_ERROR_NO_RESOURCES);
+        assert_streq(network_error_name(-ECONNRESET), BUS_ERROR_INTERNAL);
+}

@@ -162,6 +162,25 @@ TEST(who_waits_is_told_though_another_one_comes_behind) {
         case_done(&c);
 }
 
+TEST(who_waits_for_one_that_is_replaced_by_another_waiter_s_is_told) {
+        Case c, replaced = {};
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, NULL, NULL));
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &replaced));
+        assert_eq(replaced.n_done, 0);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_true(replaced.n_done == 1 && replaced.error == -ECANCELED);
+        assert_ok(kept(&c, 1));
+        settle(&c);
+        assert_true(c.n_done == 1 && replaced.n_done == 1);
+        sandbox_done(s);
+        snapshot_release(n);
+        case_done(&c);
+}
+
 TEST(what_is_forgotten_is_gone) {
         Case c;
 
@@ -396,6 +415,103 @@ TEST(what_is_odd_is_refused) {
         memcpy(strstr(text, MADE_SANDBOX), "oooo", 4);
         replace(&c, text);
         assert_eq(sandbox_find_kept(&c.manager, s->id, &t), -EBADMSG);
+        sandbox_done(s);
+        snapshot_release(n);
+        case_done(&c);
+}
+
+/* Another policy. */
+
+static void on_set(Sandbox *s, const sd_bus_error *error, void *userdata) {
+        Case *c = userdata;
+
+        c->error = -sd_bus_error_get_errno(error);
+        c->n_done++;
+}
+
+/* A paused sandbox whose network policy, once the world, is being written as nothing at all. */
+static Sandbox *start_set(Case *c, Snapshot **ret) {
+        LoadedPolicy *deny;
+
+        case_init(c);
+        deny = host_network_deny_policy(c->manager.network);
+        Snapshot *n = *ret = fixture_publish(&c->f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(c);
+        s->state = SANDBOX_PAUSED;
+        sandbox_set_tops(s, n, n);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, c));
+        assert_ok(kept(c, 1));
+        c->n_done = 0;
+        assert_ok(sandbox_set_policy(s, deny, on_set, c, NULL));
+        while (s->policy != deny)
+                assert_true(sd_event_run(c->f.event, 10 * USEC_PER_SEC) > 0);
+        assert_eq(c->n_done, 0);
+        return s;
+}
+
+static LoadedPolicy *policy_on_disk(Case *c, const Sandbox *s) {
+        Sandbox *t;
+
+        assert_ok(sandbox_find_kept(&c->manager, s->id, &t));
+        LoadedPolicy *p = t->policy;
+        sandbox_done(t);
+        return p;
+}
+
+TEST(a_policy_is_on_disk_when_it_is_answered) {
+        Case c;
+        Snapshot *n;
+
+        Sandbox *s = start_set(&c, &n);
+        assert_ok(kept(&c, 1));
+        assert_true(s->policy == host_network_deny_policy(c.manager.network) && policy_on_disk(&c, s) == s->policy);
+        sandbox_done(s);
+        snapshot_release(n);
+        case_done(&c);
+}
+
+/* As when its resume fails. */
+TEST(a_policy_that_is_called_off_while_it_is_written_is_taken_back) {
+        static const sd_bus_error e = SD_BUS_ERROR_MAKE_CONST(SD_BUS_ERROR_FAILED, "It could not be resumed");
+        Case c;
+        Snapshot *n;
+
+        Sandbox *s = start_set(&c, &n);
+        sandbox_drop_turns(s, &e);
+        assert_true(c.n_done == 1 && c.error < 0);
+        while (s->priv->keep_write)
+                assert_true(sd_event_run(c.f.event, 10 * USEC_PER_SEC) > 0);
+        assert_true(s->policy == host_network_internet_policy(c.manager.network) && policy_on_disk(&c, s) == s->policy);
+        sandbox_done(s);
+        snapshot_release(n);
+        case_done(&c);
+}
+
+TEST(one_that_was_resumed_with_a_new_policy_keeps_it_though_it_is_not_written_any_more) {
+        Case c;
+        Snapshot *n;
+
+        Sandbox *s = start_set(&c, &n);
+        s->state = SANDBOX_RUNNING;
+        s->priv->net_open = true;
+        sandbox_forget_kept(s, n);
+        assert_ok(kept(&c, 1));
+        assert_true(s->policy == host_network_deny_policy(c.manager.network));
+        settle(&c);
+        sandbox_done(s);
+        snapshot_release(n);
+        settle(&c);
+        case_done(&c);
+}
+
+TEST(a_policy_that_could_not_be_written_is_taken_back) {
+        Case c;
+        Snapshot *n;
+
+        Sandbox *s = start_set(&c, &n);
+        fixture_kill_stored(&c.f);
+        assert_true(kept(&c, 1) < 0);
+        assert_true(s->policy == host_network_internet_policy(c.manager.network));
         sandbox_done(s);
         snapshot_release(n);
         case_done(&c);

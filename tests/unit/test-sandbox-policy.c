@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Policies as values: copied, compared, written down and read again; what is odd is refused. */
+/* Policies as values: copied, compared, changed, written down and read again; what is odd is refused. */
 
 #include "daemon/json-strict.h"
 #include "daemon/sandbox-policy.h"
@@ -33,6 +33,25 @@ TEST(order_does_not_count_lists_do) {
         assert_true(!sandbox_policy_equal(&p, &(SandboxPolicy) { .internet = true, .allow = LIST(a, b) }));
         /* No list and one without rules are the same. */
         assert_true(sandbox_policy_equal(&p, &(SandboxPolicy) { .allow = LIST(a, b), .deny = (char *[]) { NULL } }));
+}
+
+static unsigned n_sorts;
+
+void __real_qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const void *));
+void __wrap_qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const void *));
+void __wrap_qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const void *)) {
+        n_sorts++;
+        __real_qsort(base, n, size, compare);
+}
+
+TEST(what_stands_in_the_same_order_is_not_sorted) {
+        const SandboxPolicy p = { .allow = LIST(a, b), .deny = LIST(c) };
+
+        n_sorts = 0;
+        assert_true(sandbox_policy_equal(&p, &(SandboxPolicy) { .allow = LIST(a, b), .deny = LIST(c) }));
+        assert_eq(n_sorts, 0);
+        assert_true(sandbox_policy_equal(&p, &(SandboxPolicy) { .allow = LIST(b, a), .deny = LIST(c) }));
+        assert_eq(n_sorts, 2);
 }
 
 TEST(equal_ones_have_one_hash) {
@@ -116,4 +135,71 @@ TEST(there_are_bounds) {
         assert_eq(parse_with_rules(4096, 400), 0);
         assert_eq(parse_with_rules(4097, 1), -EBADMSG);
         assert_eq(parse_with_rules(1, 401), -EBADMSG);
+}
+
+/* Some rules more and some less. */
+
+#define R(s) ((char *) (s))
+
+static void assert_list(char **l, char **expected) {
+        for (; *expected; l++, expected++)
+                assert_streq(*l, *expected);
+        assert_true(!*l);
+}
+
+TEST(rules_come_and_go) {
+        SandboxPolicy now = { .internet = true, .allow = LIST(R("a"), R("b"), R("c")), .deny = LIST(R("x")) };
+        SandboxPolicy add = { .allow = LIST(R("d")), .inbound = LIST(R("all")) };
+        SandboxPolicy remove = { .allow = LIST(R("b")), .deny = LIST(R("x")) };
+        SandboxPolicy next;
+        const char *missing;
+
+        assert_ok(sandbox_policy_change(&now, &add, &remove, &next, &missing));
+        assert_true(next.internet);
+        assert_list(next.allow, LIST(R("a"), R("c"), R("d")));
+        assert_list(next.deny, (char *[]) { NULL });
+        assert_list(next.inbound, LIST(R("all")));
+        sandbox_policy_done(&next);
+}
+
+TEST(a_rule_that_is_there_is_not_added_again) {
+        SandboxPolicy now = { .allow = LIST(R("a"), R("b")) }, add = { .allow = LIST(R("b"), R("c")) }, next;
+        const char *missing;
+
+        assert_ok(sandbox_policy_change(&now, &add, &SANDBOX_POLICY_INIT, &next, &missing));
+        assert_list(next.allow, LIST(R("a"), R("b"), R("c")));
+        sandbox_policy_done(&next);
+        /* the same list elsewhere is another one */
+        add = (SandboxPolicy) { .deny = LIST(R("b")) };
+        assert_ok(sandbox_policy_change(&now, &add, &SANDBOX_POLICY_INIT, &next, &missing));
+        assert_list(next.deny, LIST(R("b")));
+        sandbox_policy_done(&next);
+}
+
+TEST(what_is_removed_and_added_comes_last) {
+        SandboxPolicy now = { .allow = LIST(R("a"), R("b")) }, same = { .allow = LIST(R("a")) }, next;
+        const char *missing;
+
+        assert_ok(sandbox_policy_change(&now, &same, &same, &next, &missing));
+        assert_list(next.allow, LIST(R("b"), R("a")));
+        sandbox_policy_done(&next);
+}
+
+TEST(all_copies_of_a_rule_go) {
+        SandboxPolicy now = { .allow = LIST(R("a"), R("b"), R("a")) }, remove = { .allow = LIST(R("a")) }, next;
+        const char *missing;
+
+        assert_ok(sandbox_policy_change(&now, &SANDBOX_POLICY_INIT, &remove, &next, &missing));
+        assert_list(next.allow, LIST(R("b")));
+        sandbox_policy_done(&next);
+}
+
+TEST(what_is_not_there_can_not_be_removed) {
+        SandboxPolicy now = { .allow = LIST(R("a")), .deny = LIST(R("b")) }, next = SANDBOX_POLICY_INIT;
+        SandboxPolicy remove = { .allow = LIST(R("a"), R("b")) };
+        const char *missing = NULL;
+
+        assert_eq(sandbox_policy_change(&now, &SANDBOX_POLICY_INIT, &remove, &next, &missing), -ESRCH);
+        assert_streq(missing, "b");
+        assert_true(!next.allow && !next.deny);
 }
