@@ -127,8 +127,11 @@ static int handle_policy(ResolverLink *l, TlvReader body) {
         Tlv t;
 
         int r = read_id(body, &id);
-        if (r >= 0 && l->incoming && l->incoming_id != id)
+        if (r < 0)
+                return r;
+        if (l->incoming && l->incoming_id != id)
                 return -EBADMSG;
+        l->incoming_id = id;
         while (r >= 0 && (r = tlv_next(&body, &t)) > 0) {
                 if (t.tag == RESOLVER_TAG_ALL)
                         r = tlv_get_u32(&t, &all);
@@ -139,7 +142,6 @@ static int handle_policy(ResolverLink *l, TlvReader body) {
                 if (r >= 0 && t.tag == RESOLVER_TAG_LAST)
                         r = tlv_get_u32(&t, &last);
         }
-        l->incoming_id = id;
         if (r < 0)
                 return r;
         if (!l->incoming)
