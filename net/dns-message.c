@@ -151,19 +151,16 @@ static bool address_of(const ldns_rr *rr, Prefix *ret) {
         return true;
 }
 
-static bool is_special(const DnsView *v, const Prefix *p) {
-        return prefix_is_special(p) || prefix_covers(v->net4, p) || prefix_covers(v->net6, p);
-}
-
 /* 1 when it may be told. */
 static int judge_address(const DnsQuery *q, const DnsView *v, const ldns_rr *rr, uint32_t ttl, DnsOpened *opened) {
         DnsAddress a = {};
 
         if (!address_of(rr, &a.prefix))
                 return 0;
+        bool special = prefix_is_special_here(&a.prefix, v->net4, v->net6);
         /* One that is not plain may have been cut, and end with another's. */
         if (q->plain)
-                a.n_rules = name_table_open(v->names, q->name, &a.prefix, is_special(v, &a.prefix), a.rules);
+                a.n_rules = name_table_open(v->names, q->name, &a.prefix, special, a.rules);
         if (a.n_rules == 0 && !name_table_all(v->names)) {
                 if (!opened->withheld)
                         opened->withheld_first = a.prefix;

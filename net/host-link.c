@@ -80,10 +80,8 @@ static bool to_prefix(struct nl_addr *a, Prefix *ret) {
 }
 
 static int add_address(struct nl_sock *sk, int ifindex, const Prefix *net) {
-        uint8_t bytes[16];
-        memcpy(bytes, net->addr, sizeof(bytes));
-        bytes[tag_bytes(net->tag) - 1] |= 1;
-        _cleanup_(nl_addr_putp) struct nl_addr *local = nl_addr_build(tag_family(net->tag), bytes, tag_bytes(net->tag));
+        Prefix own = prefix_first(net);
+        _cleanup_(nl_addr_putp) struct nl_addr *local = nl_addr_build(tag_family(own.tag), own.addr, tag_bytes(own.tag));
         _cleanup_(rtnl_addr_putp) struct rtnl_addr *a = rtnl_addr_alloc();
 
         if (!local || !a)

@@ -361,13 +361,22 @@ static int handle_quiesce(Request *q) {
         return r;
 }
 
-static int handle_check(Request *q) {
-        char chains[FORWARD_CHAINS_TEXT_MAX];
+/* Anybody may have this host checked as often as he likes, and on some hosts there is much to be listed. */
+static int know_chains(Netd *n) {
+        struct pollfd p = { .fd = network_nft_fd(n->network), .events = POLLIN };
 
-        int r = forward_chains_find(chains);
+        if (n->chains_known && poll(&p, 1, 0) == 0)
+                return 0;
+        int r = forward_chains_find(n->chains);
+        n->chains_known = r >= 0;
+        return r;
+}
+
+static int handle_check(Request *q) {
+        int r = know_chains(q->netd);
         if (r < 0)
                 return request_error(q, r, "Can't read the host's nftables chains");
-        tlv_put_str(&q->reply, NET_TAG_CHAINS, chains);
+        tlv_put_str(&q->reply, NET_TAG_CHAINS, q->netd->chains);
         tlv_put_u32(&q->reply, NET_TAG_RESOLVING, q->netd->resolver && netd_resolver_is_connected(q->netd->resolver));
         return 0;
 }

@@ -4,6 +4,7 @@
 /* Answers cubed's requests. Owned by main of cube-netd. */
 
 #include "base/packet-client.h"
+#include "net/forward-chains.h"
 #include "net/netd-resolver.h"
 #include "net/network.h"
 
@@ -12,6 +13,8 @@ typedef struct Netd {
         const char *pin_dir;
         Network *network;      /* NULL before SETUP */
         NetdResolver *resolver; /* NULL before SETUP, or when it can't listen */
+        bool chains_known;     /* as forward_chains_find() told them; no ruleset has changed since */
+        char chains[FORWARD_CHAINS_TEXT_MAX];
         int (*on_setup)(void *userdata);
         void *userdata;
 } Netd;

@@ -26,6 +26,11 @@ typedef struct Packet {
         uint8_t data[];
 } Packet;
 
+typedef struct ToldPolicy {
+        uint32_t id;           /* 0: gone since */
+        const PolicyTable *table; /* NULL: of a cube-netd before */
+} ToldPolicy;
+
 struct NetdResolver {
         sd_event *event;
         sd_event_source *listening, *connected;
@@ -35,7 +40,8 @@ struct NetdResolver {
         Packet *first, **last;
         size_t queued;
         bool telling;          /* not all policies are queued yet */
-        uint32_t told_policy;  /* the last that is: they go by their numbers, each when there is room for it */
+        ToldPolicy *policies;  /* that there were when it connected: from the last one on, each when there is room for it */
+        size_t n_policies;     /* that are to be queued */
         uint64_t second;
         unsigned told;
 };
@@ -55,6 +61,9 @@ static void disconnect(NetdResolver *r) {
         r->last = &r->first;
         r->queued = 0;
         r->telling = false;
+        r->n_policies = 0;
+        free(r->policies);
+        r->policies = NULL;
         r->connected = sd_event_source_disable_unref(r->connected);
 }
 
@@ -128,31 +137,47 @@ static int queue_policy(NetdResolver *r, uint32_t id, const PolicyTable *t) {
         return k;
 }
 
-typedef struct NextPolicy {
-        uint32_t after, id;    /* id 0: there is none */
-        const PolicyTable *table;
-} NextPolicy;
+static void count_policy(uint32_t id, const PolicyTable *t, void *userdata) {
+        size_t *n = userdata;
+        (*n)++;
+}
 
-static void find_next(uint32_t id, const PolicyTable *t, void *userdata) {
-        NextPolicy *next = userdata;
+static void take_policy(uint32_t id, const PolicyTable *t, void *userdata) {
+        NetdResolver *r = userdata;
+        r->policies[r->n_policies++] = (ToldPolicy) { id, t };
+}
 
-        if (id > next->after && (next->id == 0 || id < next->id)) {
-                next->id = id;
-                next->table = t;
-        }
+static int take_policies(NetdResolver *r) {
+        size_t n = 0;
+
+        network_each_policy(r->network, count_policy, &n);
+        r->policies = new0(ToldPolicy, n);
+        if (!r->policies)
+                return -ENOMEM;
+        network_each_policy(r->network, take_policy, r);
+        return 0;
+}
+
+static void forget_policy(NetdResolver *r, uint32_t id) {
+        for (size_t i = 0; i < r->n_policies; i++)
+                if (r->policies[i].id == id)
+                        r->policies[i] = (ToldPolicy) {};
 }
 
 /* All of them at once would be more than there is room for. */
 static int tell_next(NetdResolver *r) {
-        NextPolicy next = { .after = r->told_policy };
+        const ToldPolicy *p;
 
-        network_each_policy(r->network, find_next, &next);
-        if (next.id == 0) {
+        if (r->n_policies == 0) {
                 r->telling = false;
+                free(r->policies);
+                r->policies = NULL;
                 return queue(r, RESOLVER_OP_STARTED, &TLV_WRITER_INIT(0), NULL, 0);
         }
-        r->told_policy = next.id;
-        return next.table ? queue_policy(r, next.id, next.table) : queue_number(r, RESOLVER_OP_KEEP, next.id);
+        p = &r->policies[--r->n_policies];
+        if (p->id == 0)
+                return 0;
+        return p->table ? queue_policy(r, p->id, p->table) : queue_number(r, RESOLVER_OP_KEEP, p->id);
 }
 
 /* -EAGAIN when it has to read first. */
@@ -191,6 +216,8 @@ static void on_policy(uint32_t id, const PolicyTable *t, void *userdata) {
 
         if (!r->connected)
                 return;
+        if (!t)
+                forget_policy(r, id);
         int k = t ? queue_policy(r, id, t) : queue_number(r, RESOLVER_OP_DROP, id);
         if (k < 0)
                 disconnect(r);
@@ -227,8 +254,9 @@ static int queue_start(NetdResolver *r) {
 static int tell_all(NetdResolver *r) {
         int k = queue_start(r);
 
+        if (k >= 0)
+                k = take_policies(r);
         r->telling = k >= 0;
-        r->told_policy = 0;
         return k;
 }
 
@@ -358,6 +386,9 @@ static int listen_at(const char *path) {
         if (strlen(path) >= sizeof(address.sun_path))
                 return -ENAMETOOLONG;
         memcpy(address.sun_path, path, strlen(path) + 1);
+        if (!user)
+                fprintf(stderr, "cube-netd: there is no user %s, so only a cube-resolver of root's is let in: run systemd-sysusers "
+                        "and restart cubed\n", RESOLVER_USER);
         (void) unlink(path);
         if (bind(fd, (struct sockaddr *) &address, sizeof(address)) < 0 || chmod(path, 0600) < 0 ||
             (user && chown(path, user->pw_uid, (gid_t) -1) < 0) || listen(fd, 8) < 0)

@@ -70,6 +70,7 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *userdata) {
 static int on_nft(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
         Main *m = userdata;
 
+        m->netd.chains_known = false;
         return network_nft_event(m->netd.network) > 0 ? again_in(m->table, SETTLE_USEC) : 0;
 }
 

@@ -50,8 +50,7 @@ static void carry(Datapath *d, const NetNameKey *key, const NetName *name, void 
         memcpy(address.addr, &key->addr, sizeof(address.addr));
         copy.name[sizeof(copy.name) - 1] = 0;
         k.policy = c->to;
-        bool special = prefix_is_special(&address) || prefix_covers(&c->plan->net4, &address) ||
-                       prefix_covers(&c->plan->net6, &address);
+        bool special = prefix_is_special_here(&address, &c->plan->net4, &c->plan->net6);
         size_t n = name_table_open(c->names, copy.name, &address, special, rules);
         for (size_t i = 0; i < n; i++)
                 (void) add_rule(d, &k, &copy, &rules[i]);

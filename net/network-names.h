@@ -11,5 +11,5 @@ void network_names_carry(Datapath *d, unsigned slot, uint32_t from, uint32_t to,
 /* The name table of a policy. */
 struct NameTable;
 int network_name_table(const PolicyTable *table, struct NameTable **ret);
-/* The name that an address was last opened by, under whatever policy; "" when there is none. */
+/* A name that opened the address under the policy that the slot has; "" when there is none. */
 void network_name_of(Datapath *d, unsigned slot, uint8_t tag, const NetAddr *addr, char ret[static NET_NAME_MAX]);

@@ -85,11 +85,9 @@ static void format_untracked(const NftTable *t, const char *link, const char *ad
 
         *ret = 0;
         for (size_t i = 0; t->resolver_port > 0 && i < ELEMENTSOF(nets) && nets[i]->tag != 0; i++) {
-                Prefix own = *nets[i];
+                Prefix own = prefix_first(nets[i]);
                 char text[PREFIX_TEXT_MAX];
                 bool v4 = own.tag == NET_TAG4;
-                own.len = v4 ? 32 : 128;
-                own.addr[v4 ? 3 : 15] |= 1;
                 size += (size_t) snprintf(ret + size, UNTRACKED_MAX - size,
                                           "    %s \"cube*\" %s %s %s meta l4proto { tcp, udp } th %s %u notrack\n", link,
                                           v4 ? "ip" : "ip6", address, prefix_format(text, &own), port, t->resolver_port);

@@ -92,5 +92,9 @@ bool policy_table_equal(const PolicyTable *a, const PolicyTable *b);
 int prefix_parse(const char *text, Prefix *ret);
 bool prefix_covers(const Prefix *outer, const Prefix *inner);
 bool prefix_is_special(const Prefix *p);
+/* Also inside one of the sandbox networks; of those net6.tag may be 0. */
+bool prefix_is_special_here(const Prefix *p, const Prefix *net4, const Prefix *net6);
+/* The first address of a network, which the host has. */
+Prefix prefix_first(const Prefix *net);
 #define PREFIX_TEXT_MAX 56
 char *prefix_format(char buf[static PREFIX_TEXT_MAX], const Prefix *p);

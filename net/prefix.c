@@ -110,6 +110,19 @@ bool prefix_is_special(const Prefix *p) {
         return false;
 }
 
+bool prefix_is_special_here(const Prefix *p, const Prefix *net4, const Prefix *net6) {
+        return prefix_is_special(p) || prefix_covers(net4, p) || prefix_covers(net6, p);
+}
+
+Prefix prefix_first(const Prefix *net) {
+        unsigned bits = tag_bits(net->tag);
+        Prefix first = *net;
+
+        first.len = (uint8_t) bits;
+        first.addr[bits / 8 - 1] |= 1;
+        return first;
+}
+
 char *prefix_format(char buf[static PREFIX_TEXT_MAX], const Prefix *p) {
         char address[INET6_ADDRSTRLEN] = "?";
 

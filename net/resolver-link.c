@@ -22,6 +22,7 @@ struct ResolverLink {
         uint32_t incoming_id;
         ResolverSockets sockets; /* to be listened on once all policies are known */
         uint8_t *packet;
+        bool complained;       /* of this cube-netd */
 };
 
 static int try_connect(ResolverLink *l);
@@ -127,8 +128,11 @@ static int handle_policy(ResolverLink *l, TlvReader body) {
         Tlv t;
 
         int r = read_id(body, &id);
-        if (r >= 0 && l->incoming && l->incoming_id != id)
+        if (r < 0)
+                return r;
+        if (l->incoming && l->incoming_id != id)
                 return -EBADMSG;
+        l->incoming_id = id;
         while (r >= 0 && (r = tlv_next(&body, &t)) > 0) {
                 if (t.tag == RESOLVER_TAG_ALL)
                         r = tlv_get_u32(&t, &all);
@@ -139,7 +143,6 @@ static int handle_policy(ResolverLink *l, TlvReader body) {
                 if (r >= 0 && t.tag == RESOLVER_TAG_LAST)
                         r = tlv_get_u32(&t, &last);
         }
-        l->incoming_id = id;
         if (r < 0)
                 return r;
         if (!l->incoming)
@@ -186,10 +189,31 @@ static int handle(ResolverLink *l, const PacketHeader *h, TlvReader body, int *f
         return -EBADMSG;
 }
 
+/* After an upgrade cubed is restarted, and cube-netd with it, but nobody else. */
+static int end_for_version(ResolverLink *l, unsigned version) {
+        fprintf(stderr, "cube-resolver: cube-netd speaks version %u of their protocol and this cube-resolver version %u: it ends, "
+                "so that its service starts the one that is installed\n", version, RESOLVER_PROTO_VERSION);
+        int r = sd_event_exit(l->resolver->event, EXIT_FAILURE);
+        /* Nothing more is read of this connection. */
+        return r < 0 ? r : -ECONNRESET;
+}
+
+static int read_packet(ResolverLink *l, size_t size, int *fds, size_t n_fds) {
+        PacketHeader h;
+
+        if (size < sizeof(h))
+                return -EBADMSG;
+        memcpy(&h, l->packet, sizeof(h));
+        if (h.magic != RESOLVER_PROTO_MAGIC || h.len != size - sizeof(h))
+                return -EBADMSG;
+        if (h.version != RESOLVER_PROTO_VERSION)
+                return end_for_version(l, h.version);
+        return handle(l, &h, TLV_READER_INIT(l->packet + sizeof(h), h.len), fds, n_fds);
+}
+
 /* 1, or 0 when there is nothing more. */
 static int read_one(ResolverLink *l, int fd) {
         int fds[PACKET_FDS_LIMIT];
-        PacketHeader h;
         size_t n_fds;
 
         ssize_t n = recv_packet(fd, l->packet, PACKET_SIZE_MAX, fds, ELEMENTSOF(fds), &n_fds);
@@ -197,12 +221,7 @@ static int read_one(ResolverLink *l, int fd) {
                 return 0;
         if (n <= 0)
                 return n < 0 ? (int) n : -ECONNRESET;
-        int r = -EBADMSG;
-        if ((size_t) n >= sizeof(h)) {
-                memcpy(&h, l->packet, sizeof(h));
-                if (h.magic == RESOLVER_PROTO_MAGIC && h.version == RESOLVER_PROTO_VERSION && h.len == (size_t) n - sizeof(h))
-                        r = handle(l, &h, TLV_READER_INIT(l->packet + sizeof(h), h.len), fds, n_fds);
-        }
+        int r = read_packet(l, (size_t) n, fds, n_fds);
         close_many(fds, n_fds);
         return r < 0 ? r : 1;
 }
@@ -215,8 +234,10 @@ static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
                 r = read_one(l, fd);
         if (r >= 0)
                 return 0;
-        if (r != -ECONNRESET)
-                fprintf(stderr, "What cube-netd said was not understood: %s\n", strerror(-r));
+        if (r != -ECONNRESET && !l->complained)
+                fprintf(stderr, "cube-resolver: what cube-netd says is not understood: %s; it is asked again until it is\n",
+                        strerror(-r));
+        l->complained = r != -ECONNRESET;
         return disconnect(l);
 }
 

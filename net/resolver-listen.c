@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The sockets that guests' queries come to. Whose a query is tells its source address, which the filter does not let
- * anybody forge; that a packet came over that sandbox's own link is checked besides. */
+ * guests forge. Of a packet by UDP it is checked besides that it came over that sandbox's own link; by TCP nobody gets
+ * through the handshake with an address that is not his. */
 
 #include <netinet/in.h>
 #include <stdio.h>

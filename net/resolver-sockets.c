@@ -17,20 +17,18 @@ typedef union Address {
 } Address;
 
 static socklen_t own_address(const Prefix *net, uint16_t port, Address *ret) {
-        uint8_t bytes[16];
+        Prefix own = prefix_first(net);
 
-        memcpy(bytes, net->addr, sizeof(bytes));
-        bytes[net->tag == NET_TAG4 ? 3 : 15] |= 1;
         *ret = (Address) {};
         if (net->tag == NET_TAG4) {
                 ret->in.sin_family = AF_INET;
                 ret->in.sin_port = htons(port);
-                memcpy(&ret->in.sin_addr, bytes, sizeof(ret->in.sin_addr));
+                memcpy(&ret->in.sin_addr, own.addr, sizeof(ret->in.sin_addr));
                 return sizeof(ret->in);
         }
         ret->in6.sin6_family = AF_INET6;
         ret->in6.sin6_port = htons(port);
-        memcpy(&ret->in6.sin6_addr, bytes, sizeof(ret->in6.sin6_addr));
+        memcpy(&ret->in6.sin6_addr, own.addr, sizeof(ret->in6.sin6_addr));
         return sizeof(ret->in6);
 }
 

@@ -150,5 +150,5 @@ int main(int argc, char *argv[]) {
         stop(&r);
         if (k < 0)
                 fprintf(stderr, "cube-resolver: %s\n", strerror(-k));
-        return k < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        return k == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -39,6 +39,12 @@ static __always_inline int sandbox_find(__u32 ifindex, Sandbox *s) {
         return 0;
 }
 
+static __always_inline int is_query(const Sandbox *s, const Packet *p, int inbound) {
+        return is_resolver_addr(s->config, p->tag, inbound ? &p->src : &p->dst) &&
+               (inbound ? p->sport : p->dport) == bpf_htons(s->config->resolver_port) &&
+               (p->proto == IPPROTO_UDP || p->proto == IPPROTO_TCP) && p->fragment == FRAGMENT_NONE;
+}
+
 static __always_inline void fill_audit(NetAuditKey *key, const Sandbox *s, const Packet *p, int inbound, __u32 reason) {
         key->slot = s->number;
         key->tag = p->tag;
@@ -46,8 +52,9 @@ static __always_inline void fill_audit(NetAuditKey *key, const Sandbox *s, const
         key->reason = reason;
         key->inbound = inbound;
         key->remote = inbound ? p->src : p->dst;
-        /* Whoever connects from outside has a new port each time: told is the one that he wanted. */
-        key->remote_port = p->dport;
+        /* Whoever connects from outside has a new port each time: told is the one that he wanted. That of the resolver
+         * the kernel chose, the guest has asked at another. */
+        key->remote_port = !inbound && is_query(s, p, 0) ? bpf_htons(DNS_PORT) : p->dport;
 }
 
 static __always_inline int drop(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound, __u32 reason) {
@@ -190,12 +197,6 @@ static __always_inline int judge_new(struct __sk_buff *skb, Sandbox *s, const Pa
 
 /* Queries come from a new port each time: to keep them as flows would take up all that a sandbox may have. Nothing is
  * remembered of them but their rate. */
-static __always_inline int is_query(const Sandbox *s, const Packet *p, int inbound) {
-        return is_resolver_addr(s->config, p->tag, inbound ? &p->src : &p->dst) &&
-               (inbound ? p->sport : p->dport) == bpf_htons(s->config->resolver_port) &&
-               (p->proto == IPPROTO_UDP || p->proto == IPPROTO_TCP) && p->fragment == FRAGMENT_NONE;
-}
-
 static __always_inline int judge_query(const Sandbox *s, int inbound) {
         if (!(s->entry->flags & NET_ENTRY_DNS))
                 return NET_DENIED_POLICY;

@@ -27,6 +27,7 @@
 #define IP_MF bpf_htons(0x2000)
 #define IP_OFFSET 0x1fffU
 #define EXTENSIONS_MAX 4
+#define DNS_PORT 53
 /* Of its headers: a fragment that begins before this offset (in units of 8 bytes) is there to
  * write over those that were judged. */
 #define FRAGMENT_OFFSET_MIN 3U

@@ -12,7 +12,6 @@
 
 #define OFFSET_SRC 0
 #define OFFSET_DST 1
-#define DNS_PORT 53
 
 static __always_inline int checksum_offset(const Packet *p, __u64 *ret_flags) {
         *ret_flags = BPF_F_PSEUDO_HDR;

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Firewalls of others: what stops sandboxes is found, and what is advised then lets them through."""
 
+import pathlib
+import resource
+
 import netlab
 import pytest
-from test_lifecycle import SERVER
+from test_lifecycle import SERVER, wait
 
 CHAIN = 'type filter hook forward priority filter'
 FIREWALLS = {
@@ -42,6 +45,31 @@ def test_a_chain_that_drops_is_found_and_the_advice_helps(make_host, name):
     assert check(host) == chain, 'one direction alone is not enough'
     host.netns.run('nft', f'insert rule {chain} oifname "cube*" accept')
     assert check(host) == '' and passes(guest, host.world)
+
+
+def is_settled(netd):
+    """No news is there of its own table and links, nor a timer that looks at what these led to: that of the sweep remains."""
+    netd.call(netlab.PING)
+    timers = [text for path in pathlib.Path(f'/proc/{netd.process.pid}/fdinfo').iterdir()
+              if 'it_value' in (text := path.read_text(encoding='ascii'))]
+    return timers and not any('it_value: (0, ' in text for text in timers)
+
+
+def test_chains_are_listed_again_only_when_a_ruleset_has_changed(make_host):
+    """Anybody may ask as often as he likes. To list them takes a socket, and cube-netd ends when it can't have one."""
+    host = make_host()
+    chain, rules = FIREWALLS['for both families']
+    wait(lambda: check(host) == '' and is_settled(host.netd))
+    pid = host.netd.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    for _ in range(3):
+        assert check(host) == ''
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    host.netns.run('nft', rules)
+    assert check(host) == chain
+    host.netns.run('nft', 'delete table inet fw')
+    assert check(host) == ''
 
 
 def test_chains_that_are_not_in_the_way_are_not_told(make_host):

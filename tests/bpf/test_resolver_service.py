@@ -6,6 +6,7 @@ import os
 import pathlib
 import socket
 import struct
+import subprocess
 import time
 
 import dns
@@ -15,6 +16,8 @@ from packets import ACK, SYN, TCP, UDP, Wire, ethernet, ip, is_ip, tcp, udp
 from test_lifecycle import elements, wait
 from test_resolver import OTHER, WEB
 from test_verdict import asks, exchange
+
+RESOLVER_MAGIC, RESOLVER_VERSION = 0x564c5352, 1
 
 
 # the way there
@@ -414,6 +417,19 @@ def test_a_flood_of_names_is_told_as_a_number(lab):
     assert one.denied()[16:] == [('name', '', '', 84)]
 
 
+@pytest.mark.parametrize('gateway', [netlab.GATEWAY4, netlab.GATEWAY6])
+@pytest.mark.parametrize('tcp', [False, True])
+def test_a_denied_query_is_told_with_the_port_it_was_sent_to(lab, gateway, tcp):
+    """Not with that of the resolver's socket, which no guest knows."""
+    one = lab()
+    with pytest.raises(OSError):
+        dns.Stub(one.guest, gateway).ask('web.example', tcp=tcp)
+    event = one.host.netd.wait_event(netlab.EVENT_DENIED)
+    own = one.host.answer['net4' if gateway == netlab.GATEWAY4 else 'net6'].split('/')[0]
+    assert event['address'] == (own[:-1] + '1' if gateway == netlab.GATEWAY4 else own + '1')
+    assert (event['reason'], event['protocol'], event['port']) == ('policy', TCP if tcp else UDP, 53)
+
+
 def test_a_denied_destination_has_the_name_that_led_to_it(lab):
     one = lab('allow web.example tcp:443')
     one.server.put('web.example', WEB)
@@ -485,6 +501,57 @@ def test_a_restart_of_cube_resolver(lab):
         one.resolver.start()
         assert dns.Answer(s.recv(512)).addresses == [WEB]
     assert one.ask('evil.example').rcode == 'NXDOMAIN'
+
+
+class Told:
+    """cube-resolver, and who is cube-netd to it."""
+
+    def __init__(self, directory):
+        path = directory / 'resolver'
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.bind(str(path))
+        self.socket.listen()
+        self.socket.settimeout(10)
+        self.process = subprocess.Popen([netlab.BUILD / 'net/cube-resolver', f'--socket={path}'], stderr=subprocess.PIPE, text=True)
+
+    def tell(self, magic=RESOLVER_MAGIC, version=RESOLVER_VERSION):
+        """A packet on a new connection, which is ended for it."""
+        peer, _ = self.socket.accept()
+        with peer:
+            peer.settimeout(10)
+            peer.send(struct.pack('<IHHIIiI', magic, version, 1, 0, 0, 0, 0))
+            with contextlib.suppress(ConnectionResetError):
+                assert peer.recv(1) == b''
+
+    def ended(self):
+        """Its status and what it said."""
+        try:
+            return self.process.wait(10), self.process.stderr.read()
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stderr.close()
+            self.socket.close()
+
+
+def test_a_cube_netd_of_another_version_ends_it(tmp_path):
+    """With a failure, after which systemd starts the one that is installed now."""
+    told = Told(tmp_path)
+    told.tell(version=RESOLVER_VERSION + 1)
+    status, said = told.ended()
+    assert status == 1
+    assert said == (f'cube-resolver: cube-netd speaks version {RESOLVER_VERSION + 1} of their protocol and this cube-resolver '
+                    f'version {RESOLVER_VERSION}: it ends, so that its service starts the one that is installed\n')
+
+
+def test_what_is_not_understood_is_said_once(tmp_path):
+    told = Told(tmp_path)
+    for _ in range(3):
+        told.tell(magic=1)
+    told.process.terminate()
+    status, said = told.ended()
+    assert status == 0
+    assert said == 'cube-resolver: what cube-netd says is not understood: Bad message; it is asked again until it is\n'
 
 
 def test_cube_netd_away_and_back(lab):
