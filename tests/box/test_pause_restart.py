@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
-from cubetest import bus, ctl_ok, leftovers, nothing_left_since, options, prop, sandbox, sandbox_ids, wait_for
+from cubetest import bus, crash, ctl_ok, leftovers, nothing_left_since, options, prop, sandbox, sandbox_ids, wait_for
 from snapshots import counting, goes_on, put, sector
 from test_pause import KEPT, pause, resume
-from test_restart import crash, restart
+from test_restart import restart
 from test_snapshot_failures import SNAPSHOTS, stored_pid
 
 

@@ -5,11 +5,10 @@ import json
 
 import pytest
 
-from cubetest import as_user, created, ctl, ctl_ok, journal, prop, run, wait_for
+from cubetest import as_user, crash, created, ctl, ctl_ok, journal, prop, run, wait_for
 from network import HOST, WORLD, ask, kill_netd, world
 from test_access import alice_in_cube  # noqa: F401
 from test_pause import pause, resume
-from test_restart import crash
 
 REACHED = HOST
 SPECIAL = "org.cubed.cube1.open-special-ranges"
@@ -75,7 +74,7 @@ def test_of_a_paused_one(outside):
         assert ask(sandbox_id) == REACHED and prop(sandbox_id, "NetworkAddress") == address
 
 
-def test_limits_hold_and_change(outside):
+def test_limits_are_as_asked_for_and_change(outside):
     with created("--timeout", "1h", "--allow", WORLD, "--new-connections", "1") as sandbox_id:
         assert prop(sandbox_id, "NetworkNewConnectionsMax") == 1
         ctl_ok("limit", sandbox_id, "--new-connections", "1000", "--bandwidth-out", "10M")

@@ -5,19 +5,12 @@ import subprocess
 
 import pytest
 
-from cubetest import (created, ctl, ctl_ok, cubed_pid, events, leftovers, nothing_left_since, prop, run, sandbox_ids,
+from cubetest import (crash, created, ctl, ctl_ok, events, leftovers, nothing_left_since, prop, run, sandbox_ids,
                       wait_for)
 
 
 def restart():
     run("systemctl", "restart", "cubed.service", check=True)
-
-
-def crash():
-    pid = cubed_pid()
-    run("systemctl", "reset-failed", "cubed.service")
-    run("kill", "-9", pid, check=True)
-    wait_for("another cubed", lambda: cubed_pid() not in (0, pid) and ctl("list").returncode == 0)
 
 
 @pytest.mark.parametrize("again", [restart, crash])

@@ -9,9 +9,9 @@ import signal
 
 import pytest
 
-from cubetest import bus, created_from, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for
+from cubetest import bus, crash, created_from, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for
 from snapshots import count, counting, goes_on, put, sector
-from test_restart import crash, restart
+from test_restart import restart
 from test_rollback import refused, rollback
 from test_snapshot_failures import SNAPSHOTS, stored_pid
 from test_snapshot_restart import clean_again  # noqa: F401

@@ -10,10 +10,10 @@ import shutil
 import dbus
 import pytest
 
-from cubetest import (ERROR, created_from, ctl_ok, leftovers, nothing_left_since, prop, remove_snapshot, run,
+from cubetest import (ERROR, crash, created_from, ctl_ok, leftovers, nothing_left_since, prop, remove_snapshot, run,
                       snapshot, snapshot_dirs, wait_for)
 from snapshots import counting, goes_on, put, sector
-from test_restart import crash, restart
+from test_restart import restart
 from test_snapshot_failures import SNAPSHOTS, in_the_middle, works
 
 

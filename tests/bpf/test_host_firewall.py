@@ -18,11 +18,11 @@ FIREWALLS = {
 }
 
 
-def passes(guest, world):
+def passes(guest, world, timeout=10):
     """Whether a connection comes about; what a firewall drops without a word times out."""
     with world.listen(SERVER, 80):
         try:
-            guest.connect(SERVER, 80, timeout=0.3).close()
+            guest.connect(SERVER, 80, timeout=timeout).close()
         except OSError:
             return False
         return True
@@ -40,7 +40,7 @@ def test_a_chain_that_drops_is_found_and_the_advice_helps(make_host, name):
     assert check(host) == '' and passes(guest, host.world)
     host.netns.run('nft', rules)
     assert check(host) == chain
-    assert not passes(guest, host.world)
+    assert not passes(guest, host.world, timeout=0.3)
     host.netns.run('nft', f'insert rule {chain} iifname "cube*" accept')
     assert check(host) == chain, 'one direction alone is not enough'
     host.netns.run('nft', f'insert rule {chain} oifname "cube*" accept')
@@ -86,7 +86,7 @@ def test_the_second_barrier_holds_whatever_others_accept(make_host):
     host.netns.run('nft', f'table ip a {{ chain f {{ {CHAIN} - 200; policy accept; accept; }}; }}')
     assert passes(guest, host.world)
     host.netns.run('tc', 'qdisc', 'del', 'dev', f'cube{s.slot}', 'clsact')
-    assert not passes(guest, host.world)
+    assert not passes(guest, host.world, timeout=0.3)
 
 
 def test_more_chains_than_can_be_told(make_host):

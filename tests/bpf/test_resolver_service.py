@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import time
+import traceback
 
 import dns
 import netlab
@@ -173,7 +174,6 @@ def test_nobody_else_can_answer(lab):
         evil.add_answer(dns.RR('web.example', dns.QTYPE.A, ttl=60, rdata=dns.A(OTHER)))
         with one.host.world.udp(WEB, 53) as s:
             s.sendto(evil.pack(), ('198.51.100.2', one.server.ports[-1]))
-        time.sleep(0.1)
         return [reply.pack()]
     one.server.odd['web.example'] = from_elsewhere
     assert one.ask('web.example').addresses == [WEB]
@@ -291,6 +291,7 @@ def test_queries_of_one_sandbox_are_limited(lab):
     other = one.host.sandbox('allow web.example').guest()
     with one.guest.udp(family=socket.AF_INET) as s:
         s.connect((netlab.GATEWAY4, 53))
+        begin = end = time.monotonic()
         for _ in range(500):
             s.send(dns.question('evil.example').pack())
         s.settimeout(0.5)
@@ -298,8 +299,9 @@ def test_queries_of_one_sandbox_are_limited(lab):
         with contextlib.suppress(TimeoutError):
             while True:
                 s.recv(512)
-                n += 1
-    assert 20 <= n < 100
+                n, end = n + 1, time.monotonic()
+    # a second's worth at once, and then so many a second
+    assert 20 <= n <= 20 + 20 * (end - begin)
     assert dns.Stub(other).ask('web.example').addresses == [WEB]
 
 
@@ -453,7 +455,7 @@ def test_a_policy_that_changes_closes_what_names_opened(lab):
         stays, _ = other.accept()
         one.sandbox.policy('allow other.example')
         for end in (client, gone):
-            end.settimeout(1)
+            end.settimeout(10)
             with pytest.raises(ConnectionResetError):
                 end.recv(10)
         kept.sendall(b'still')
@@ -652,11 +654,18 @@ def test_only_root_and_its_own_user_may_connect(host):
     os.chmod(host.runtime / 'resolver', 0o666)
     pid = os.fork()
     if pid == 0:
-        os.setuid(65534)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-            s.connect(str(host.runtime / 'resolver'))
-            s.settimeout(5)
-            os._exit(0 if s.recv(10) == b'' else 1)
+        refused = False
+        try:
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.connect(str(host.runtime / 'resolver'))
+                s.settimeout(10)
+                # the end at once, without an error: nothing else is how cube-netd refuses
+                refused = s.recv(10) == b''
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0 if refused else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     host.netd.call(netlab.PING)
 

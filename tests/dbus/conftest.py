@@ -38,8 +38,9 @@ class Host:
     def __init__(self, directory):
         self.dir = directory
         self.processes = []
+        self.hold = directory / 'hold'
         self.env = dict(os.environ, DBUS_SYSTEM_BUS_ADDRESS=f'unix:path={directory}/bus', LC_ALL='C.UTF-8',
-                        SYSTEMD_BUS_TIMEOUT='3s', TERM='dumb')
+                        SYSTEMD_BUS_TIMEOUT='3s', TERM='dumb', FAKE_NETWORK_HOLD=str(self.hold))
         text = (TOP / 'tests/dbus/bus.conf.in').read_text()
         text = text.replace('@SOCKET@', f'{directory}/bus')
         text = text.replace('@POLICY@', str(TOP / 'dbus/org.cubed.Cube1.conf'))

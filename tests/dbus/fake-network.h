@@ -5,8 +5,9 @@
  * is only kept.
  *
  * Loading and setting a policy take a turn of the loop each, so that others come in between. A policy is forgotten as soon
- * as nobody holds it. A rule for "slow.example" takes half a second to load, one for "lost.example" is never loaded, as if
- * cube-netd had gone, and one for "stuck.example" can't be set. */
+ * as nobody holds it. A rule for "slow.example" is loaded when the file that $FAKE_NETWORK_HOLD names is not there, and
+ * "network load waits" is said before; one for "lost.example" is never loaded, as if cube-netd had gone, and one for
+ * "stuck.example" can't be set. */
 
 #include "daemon/host-network.h"
 

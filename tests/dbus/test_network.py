@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Network policies and limits on the bus: what is taken, what is refused, who may, and what comes of two at once.
 
-The rules are read by the code that cube-netd reads them with; loading and setting take their time (fake-network.c)."""
+The rules are read by the code that cube-netd reads them with; loading and setting take their turns (fake-network.h)."""
 
+import contextlib
 import json
 import os
 import subprocess
+import threading
 
+import dbus
 import pytest
 
 from conftest import CUBECTL, NAME, NOBODY, ROOT, wait_for
@@ -78,19 +81,27 @@ def test_set(host, guest):
     assert policy_of(host, guest) == DENY_ALL
 
 
+def changed_policy(line):
+    """What a line of busctl's monitor tells of it, if it does."""
+    message = json.loads(line)
+    if message.get('member') == 'PropertiesChanged' and 'NetworkPolicy' in message['payload']['data'][1]:
+        return message['payload']['data'][1]['NetworkPolicy']['data']
+    return None
+
+
 def test_a_change_is_told(host, guest):
-    monitor = subprocess.Popen(['busctl', '--system', 'monitor', '--json=short', NAME], env=host.env,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert 'Monitoring' in monitor.stderr.readline()
-    assert set_policy(host, guest, allow=['9.9.9.9']).returncode == 0
-    for line in monitor.stdout:
-        message = json.loads(line)
-        if message.get('member') == 'PropertiesChanged' and 'NetworkPolicy' in message['payload']['data'][1]:
-            break
-    monitor.terminate()
-    monitor.wait()
-    told = message['payload']['data'][1]['NetworkPolicy']['data']
-    assert told['allow']['data'] == ['9.9.9.9']
+    with subprocess.Popen(['busctl', '--system', 'monitor', '--json=short', NAME], env=host.env,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as monitor:
+        end = threading.Timer(20, monitor.kill)
+        end.start()
+        try:
+            assert 'Monitoring' in monitor.stderr.readline()
+            assert set_policy(host, guest, allow=['9.9.9.9']).returncode == 0
+            told = next((policy for policy in map(changed_policy, monitor.stdout) if policy), None)
+        finally:
+            end.cancel()
+            monitor.kill()
+    assert told and told['allow']['data'] == ['9.9.9.9']
 
 
 @pytest.mark.parametrize('words, text', [
@@ -180,29 +191,63 @@ class Client:
     """Sends calls without waiting for the answers."""
 
     def __init__(self, host):
-        self.dbus = pytest.importorskip('dbus')
-        self.bus = self.dbus.bus.BusConnection(host.env['DBUS_SYSTEM_BUS_ADDRESS'])
+        self.bus = dbus.bus.BusConnection(host.env['DBUS_SYSTEM_BUS_ADDRESS'])
 
     def send(self, i, method, *policies):
-        message = self.dbus.lowlevel.MethodCallMessage(NAME, sandbox(i), f'{NAME}.Sandbox', method)
+        message = dbus.lowlevel.MethodCallMessage(NAME, sandbox(i), f'{NAME}.Sandbox', method)
         for p in policies:
-            message.append({k: v if isinstance(v, str) else self.dbus.Array(v, 's') for k, v in p.items()}, signature='a{sv}')
+            message.append({k: v if isinstance(v, str) else dbus.Array(v, 's') for k, v in p.items()}, signature='a{sv}')
         message.set_no_reply(True)
         self.bus.send_message(message)
+
+    def arrive(self):
+        """What is behind them, and waits for nothing, is answered when they have all come."""
+        self.bus.get_object(NAME, ROOT, introspect=False).Ping(dbus_interface='org.freedesktop.DBus.Peer')
 
     def wait(self, i):
         """The answer to a call behind them is an answer to them all."""
         self.bus.flush()
         self.bus.get_object(NAME, sandbox(i), introspect=False).ChangeNetworkPolicy(
-            self.dbus.Dictionary({}, 'sv'), self.dbus.Dictionary({}, 'sv'), dbus_interface=f'{NAME}.Sandbox')
+            dbus.Dictionary({}, 'sv'), dbus.Dictionary({}, 'sv'), dbus_interface=f'{NAME}.Sandbox')
         self.bus.close()
+
+
+@contextlib.contextmanager
+def slow_loads(host):
+    """Loads of slow.example wait until the end of it; gives a wait for so many of them."""
+    def waiting():
+        return host.log().count('network load waits\n')
+
+    def wait(n):
+        wait_for(f'{n} loads', lambda: waiting() - before >= n)
+        assert waiting() - before == n
+    before = waiting()
+    host.hold.touch()
+    try:
+        yield wait
+    finally:
+        host.hold.unlink()
+
+
+def calling(host, path, interface, method, *words):
+    """A call that is patient."""
+    return subprocess.Popen(['busctl', '--system', '--timeout=60', 'call', NAME, path, f'{NAME}.{interface}', method, *words],
+                            env=host.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def setting(host, i, **keys):
+    return calling(host, sandbox(i), 'Sandbox', 'SetNetworkPolicy', 'a{sv}', *policy(**keys))
 
 
 def test_the_last_call_wins(host, guest):
     """Also when the first one takes longer."""
     client = Client(host)
-    client.send(guest, 'SetNetworkPolicy', {'default': 'internet', 'allow': ['slow.example']})
-    client.send(guest, 'SetNetworkPolicy', {})
+    with slow_loads(host) as wait:
+        client.send(guest, 'SetNetworkPolicy', {'default': 'internet', 'allow': ['slow.example']})
+        client.send(guest, 'SetNetworkPolicy', {})
+        client.arrive()
+        wait(1)
+        assert policy_of(host, guest) == DENY_ALL
     client.wait(guest)
     assert policy_of(host, guest) == DENY_ALL
     # both were in force, one after the other
@@ -212,11 +257,13 @@ def test_the_last_call_wins(host, guest):
 
 def test_calls_that_wait_are_bounded(host, guest):
     client = Client(host)
-    client.send(guest, 'SetNetworkPolicy', {'allow': ['slow.example']})
-    client.send(guest, 'SetNetworkPolicy', {})
-    for n in range(200):
-        client.send(guest, 'ChangeNetworkPolicy', {'allow': [f'8.8.8.{n}']}, {})
-    client.bus.flush()
+    with slow_loads(host) as wait:
+        client.send(guest, 'SetNetworkPolicy', {'allow': ['slow.example']})
+        client.send(guest, 'SetNetworkPolicy', {})
+        for n in range(200):
+            client.send(guest, 'ChangeNetworkPolicy', {'allow': [f'8.8.8.{n}']}, {})
+        client.arrive()
+        wait(1)
     wait_for('those that there was room for', lambda: len(policy_of(host, guest)['allow']) == 62)
     client.wait(guest)
     assert policy_of(host, guest)['allow'] == [f'8.8.8.{n}' for n in range(62)]
@@ -225,20 +272,21 @@ def test_calls_that_wait_are_bounded(host, guest):
 def test_loads_of_one_user_are_bounded(host):
     """Each costs cube-netd time, and others want some of it. To close one is never too much."""
     guests, last = [host.create() for _ in range(20)], create(host, option('network-policy', default='internet'))
-    calls = [subprocess.Popen(['busctl', '--system', 'call', NAME, sandbox(i), f'{NAME}.Sandbox', 'SetNetworkPolicy', 'a{sv}',
-                               *policy(allow=['slow.example', f'8.8.8.{n}'])], env=host.env, stderr=subprocess.PIPE, text=True)
-             for n, i in enumerate(guests)]
-    wait_for('one to be refused', lambda: any(c.poll() for c in calls))
-    assert set_policy(host, last).returncode == 0 and policy_of(host, last) == DENY_ALL
+    with slow_loads(host) as wait:
+        calls = [setting(host, i, allow=['slow.example', f'8.8.8.{n}']) for n, i in enumerate(guests)]
+        wait_for('four to be refused', lambda: sum(c.poll() is not None for c in calls) == 4)
+        wait(16)
+        assert set_policy(host, last).returncode == 0 and policy_of(host, last) == DENY_ALL
     refused = [error for _, error in (c.communicate(timeout=30) for c in calls) if error]
-    assert 0 < len(refused) <= 4 and all('Too many network policies' in error for error in refused)
+    assert len(refused) == 4 and all('Too many network policies' in error for error in refused)
+    assert [c.returncode for c in calls].count(0) == 16
 
 
 def test_a_sandbox_that_goes_while_its_policy_is_loaded(host, guest):
-    first, second = [subprocess.Popen(['busctl', '--system', 'call', NAME, sandbox(guest), f'{NAME}.Sandbox',
-                                       'SetNetworkPolicy', 'a{sv}', *policy(allow=['slow.example'])],
-                                      env=host.env, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    host.ctl('kill', guest)
+    with slow_loads(host) as wait:
+        first, second = [setting(host, guest, allow=['slow.example']) for _ in range(2)]
+        wait(1)
+        assert host.ctl('kill', guest).returncode == 0
     for call in (first, second):
         _, error = call.communicate(timeout=20)
         assert call.returncode != 0 and ('No sandbox' in error or 'ended meanwhile' in error)
@@ -246,15 +294,27 @@ def test_a_sandbox_that_goes_while_its_policy_is_loaded(host, guest):
 
 def test_a_client_that_goes_while_its_policy_is_loaded(host, guest):
     client = Client(host)
-    client.send(guest, 'SetNetworkPolicy', {'allow': ['slow.example']})
-    client.bus.flush()
-    client.bus.close()
+    name = client.bus.get_unique_name()
+    with slow_loads(host) as wait:
+        client.send(guest, 'SetNetworkPolicy', {'allow': ['slow.example']})
+        client.arrive()
+        wait(1)
+        client.bus.close()
+        wait_for('the bus to miss it', lambda: name not in host.busctl('list', '--no-pager').stdout.split())
+        # asked behind that, cubed has heard of it
+        assert policy_of(host, guest) == DENY_ALL
     assert set_policy(host, guest, allow=['9.9.9.9']).returncode == 0
     assert policy_of(host, guest)['allow'] == ['9.9.9.9']
 
 
 def test_create_with_a_policy(host):
-    i = create(host, option('network-policy', allow=['9.9.9.9', 'slow.example']))
+    with slow_loads(host) as wait:
+        call = calling(host, ROOT, 'Manager', 'CreateSandbox', 'sa{sv}', 'template:python', '1',
+                       *option('network-policy', allow=['9.9.9.9', 'slow.example']))
+        wait(1)
+        assert not host.ids()
+    assert call.communicate(timeout=30)[1] == ''
+    (i,) = host.ids()
     assert policy_of(host, i) == {**DENY_ALL, 'allow': ['9.9.9.9', 'slow.example']}
     assert create(host, option('network-policy'), source='template:online')
     result = create(host, ['network-policy', 's', 'internet'])
@@ -273,9 +333,9 @@ def test_the_policy_of_the_template(host):
 
 def test_the_same_request_while_its_policy_is_loaded(host):
     words = ['request-id', 's', 'once', *option('network-policy', allow=['slow.example'])]
-    calls = [subprocess.Popen(['busctl', '--system', 'call', NAME, ROOT, f'{NAME}.Manager', 'CreateSandbox', 'sa{sv}',
-                               'template:python', '2', *words], env=host.env, stdout=subprocess.PIPE, text=True)
-             for _ in range(3)]
+    with slow_loads(host) as wait:
+        calls = [calling(host, ROOT, 'Manager', 'CreateSandbox', 'sa{sv}', 'template:python', '2', *words) for _ in range(3)]
+        wait(3)
     answers = {c.communicate(timeout=30)[0] for c in calls}
     assert len(answers) == 1 and len(host.ids()) == 1
 

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -68,7 +69,7 @@ class Server:
         line = self.process.stdout.readline()
         match = re.fullmatch(r"listening on port (\d+)\n", line)
         if not match:
-            self.process.kill()
+            self._kill()
             raise AssertionError(f"the server said {line!r} and {self.process.communicate()[1]}")
         self.port = int(match[1])
         return self
@@ -78,9 +79,14 @@ class Server:
         try:
             self.stderr = self.process.communicate(timeout=30)[1]
         finally:
-            self.process.kill()
+            self._kill()
             with contextlib.suppress(FileNotFoundError):
                 self._scratch.cleanup()
+
+    def _kill(self):
+        """And whoever is left of its group: it leads a session of its own."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def pids(self):
         """Of its kernels."""
@@ -157,7 +163,7 @@ class Execution:
 
 def sdk_python():
     """Of an environment that has the SDK: dev/lib.sh makes it."""
-    return os.environ.get("CUBE_E2B_SDK", "") + "/bin/python"
+    return os.environ["CUBE_E2B_SDK"] + "/bin/python"
 
 
 def run_sdk(server, script):

@@ -7,7 +7,7 @@ import pytest
 
 import interpreter
 
-pytestmark = pytest.mark.skipif(not os.path.exists(interpreter.sdk_python()),
+pytestmark = pytest.mark.skipif("CUBE_E2B_SDK" not in os.environ,
                                 reason="CUBE_E2B_SDK names no environment with e2b-code-interpreter; dev/test makes one")
 
 START = "from e2b_code_interpreter import Sandbox\nsandbox = Sandbox.create()\n"

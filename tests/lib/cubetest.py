@@ -144,6 +144,14 @@ def cubed_pid():
     return int(run("systemctl", "show", "-P", "MainPID", "cubed.service", check=True).stdout)
 
 
+def crash():
+    """Kills cubed; systemd has started another one when it returns."""
+    pid = cubed_pid()
+    run("systemctl", "reset-failed", "cubed.service")
+    run("kill", "-9", pid, check=True)
+    wait_for("another cubed", lambda: cubed_pid() not in (0, pid) and ctl("list").returncode == 0)
+
+
 def helper_pid(name):
     """Of cube-stored or cube-netd."""
     return int(run("pgrep", "-x", "-P", cubed_pid(), name, check=True).stdout)
