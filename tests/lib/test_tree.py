@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source tree itself: scripts pass shellcheck, and nothing includes what it must not."""
+"""The source tree itself: scripts pass shellcheck, nothing includes what it must not, and merges are whole."""
 
 import pathlib
 import subprocess
@@ -31,3 +31,8 @@ def test_shellcheck(script):
 def test_layers():
     result = subprocess.run([sys.executable, TREE / "tests/lib/check-layers"], stdout=subprocess.PIPE)
     assert result.returncode == 0, result.stdout.decode()
+
+
+def test_nothing_is_left_of_a_merge():
+    result = subprocess.run(["git", "grep", "-nE", "^(<<<<<<<|>>>>>>>)( |$)"], cwd=TREE, stdout=subprocess.PIPE)
+    assert (result.returncode, result.stdout) == (1, b"")
