@@ -166,8 +166,13 @@ def sdk_python():
     return os.environ["CUBE_E2B_SDK"] + "/bin/python"
 
 
+# What happens after a script is the SDK's own affair: threads of its pyqwest that want the GIL of an interpreter that ends
+# abort the process (Python before 3.14), now and then, on a machine that is busy.
+LEAVE = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
+
+
 def run_sdk(server, script):
-    result = subprocess.run([sdk_python(), "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    result = subprocess.run([sdk_python(), "-c", script + LEAVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             timeout=120, env=os.environ | {
                                 "E2B_DEBUG": "true", "E2B_API_KEY": "e2b_" + "0" * 40,
                                 "E2B_SANDBOX_URL": f"http://127.0.0.1:{server.port}"})
