@@ -49,10 +49,8 @@ def template(host, tmp_path_factory):
 @pytest.fixture
 def clean(template):
     """Nothing may be left of what the test made. A first sandbox has given this cubed what it keeps: its clocks."""
-    first = cubetest.ctl_ok("create").strip()
-    cubetest.ctl_ok("kill", first)
-    cubetest.wait_for("its scope to be gone", lambda: f"cube-{first}.scope" not in cubetest.leftovers()["scopes"])
-    before = cubetest.leftovers()
+    cubetest.ctl_ok("kill", cubetest.ctl_ok("create").strip())
+    before = cubetest.at_rest()
     yield
     cubetest.nothing_left_since(before)
 

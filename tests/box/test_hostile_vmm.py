@@ -8,7 +8,7 @@ import time
 import dbus
 import pytest
 
-from cubetest import (NAME, ROOT, SANDBOX, bus, ctl, ctl_ok, cubed_pid, journal, leftovers, manager, manager_prop,
+from cubetest import (NAME, ROOT, SANDBOX, at_rest, bus, ctl, ctl_ok, cubed_pid, journal, manager, manager_prop,
                       nothing_left_since, options, run, sandbox, sandbox_ids, wait_for)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -54,10 +54,8 @@ def hostile(libexec, request):
         return sandbox_id
 
     # a first one has given this cubed what it keeps: its socket to the journal
-    first = make("deaf")
-    ctl_ok("kill", first)
-    wait_for("its scope to be gone", lambda: f"cube-{first}.scope" not in leftovers()["scopes"])
-    before, others = leftovers(), set(sandbox_ids())
+    ctl_ok("kill", make("deaf"))
+    before, others = at_rest(), set(sandbox_ids())
     restarts = n_restarts()
     yield make
     assert n_restarts() == restarts, "cubed died"

@@ -11,7 +11,7 @@ import signal
 import dbus
 import pytest
 
-from cubetest import (ERROR, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, leftovers, nothing_left_since, options, prop, run,
+from cubetest import (ERROR, at_rest, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, nothing_left_since, options, prop, run,
                       sandbox, sandbox_ids, snapshot_dirs, wait_for)
 from snapshots import counting, goes_on, put, sector
 from test_operations import prop_or_none
@@ -126,7 +126,7 @@ def damaged(sandbox_id):
 
 @pytest.mark.parametrize("damage", ["short", "other"])
 def test_a_damaged_one_is_failed_and_can_be_tried_again(template, damage):
-    before = leftovers()
+    before = at_rest()
     with counting() as sandbox_id:
         with damaged(sandbox_id) as (path, content):
             with open(path, "r+b") as f:

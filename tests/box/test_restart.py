@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from cubetest import (crash, created, ctl, ctl_ok, events, leftovers, nothing_left_since, prop, run, sandbox_ids,
+from cubetest import (at_rest, crash, created, ctl, ctl_ok, events, nothing_left_since, prop, run, sandbox_ids,
                       wait_for)
 
 
@@ -82,6 +82,6 @@ def test_a_second_cubed_says_so_and_harms_nothing():
 @pytest.fixture
 def clean_again(template):
     """As clean, but the descriptors of another cubed process can't be compared."""
-    before = leftovers()
+    before = at_rest()
     yield
     nothing_left_since(before, but=["fds"])

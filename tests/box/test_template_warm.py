@@ -69,7 +69,7 @@ def built(root):
 def hanging(root, template):
     """hanging(option...): a build that has come to a setup command without end; its cubectl, and the builder's id."""
     started = []
-    at_first = cubetest.leftovers()
+    at_first = cubetest.at_rest()
 
     def start(*options):
         before = set(cubetest.leftovers()["run"])

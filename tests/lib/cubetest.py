@@ -170,15 +170,29 @@ def active(unit):
     return run("systemctl", "is-active", unit).stdout.decode().strip() == "active"
 
 
-def nothing_left_since(before, but=()):
-    """Waits until leftovers() are those of before; says what is different if they don't get there. Names that went are none
-    that were left: an earlier test's things may have been on their way."""
-    def more(then, now):
-        return set(now) - set(then) if isinstance(now, list) else now != then
+def at_rest():
+    """leftovers() of a moment in which nothing is on its way, to be compared with later: what there is belongs to a sandbox
+    that is listed, and cubed has a network, with a place for each VMM."""
+    now, strays = {}, []
 
+    def settled():
+        nonlocal now, strays
+        now, ids = leftovers(), set(sandbox_ids())
+        strays = [name for key in ("scopes", "run", "disks") for name in now[key]
+                  if name.removeprefix("cube-").split(".")[0] not in ids]
+        return not strays and now["slots"] == len(now["vmms"]) == len(now["scopes"]) and manager_prop("Network4")
+    try:
+        wait_for("nothing to be on its way", settled)
+    except AssertionError as e:
+        raise AssertionError(f"not at rest: {strays} belong to no sandbox; {now}") from e
+    return now
+
+
+def nothing_left_since(before, but=()):
+    """Waits until leftovers() are those of before, which at_rest() told; says what is different if they don't get there."""
     def differences():
         now = leftovers()
-        return {key: (before[key], now[key]) for key in before if key not in but and more(before[key], now[key])}
+        return {key: (before[key], now[key]) for key in before if key not in but and now[key] != before[key]}
     try:
         wait_for("everything to be as before", lambda: not differences(), timeout=15)
     except AssertionError as e:

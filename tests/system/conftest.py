@@ -57,6 +57,6 @@ def clean(met):
     if cubetest.cubed_pid() not in met:
         cubetest.ctl_ok("kill", cubetest.ctl_ok("create").strip())
         met.add(cubetest.cubed_pid())
-    before = cubetest.leftovers()
+    before = cubetest.at_rest()
     yield
     cubetest.nothing_left_since(before)

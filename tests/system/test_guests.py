@@ -3,7 +3,7 @@
 
 import pytest
 
-from cubetest import active, crash, created, ctl, ctl_ok, leftovers, nothing_left_since, run, sandbox_ids, wait_for
+from cubetest import active, at_rest, crash, created, ctl, ctl_ok, nothing_left_since, run, sandbox_ids, wait_for
 
 
 # Less memory than its template was saved with is booted.
@@ -23,7 +23,7 @@ def test_vcpus_are_online(start, options):
 
 
 def test_five_in_sequence_leave_nothing():
-    before = leftovers()
+    before = at_rest()
     for number in range(5):
         assert ctl_ok("run", "--", "echo", str(number)) == f"{number}\n"
     nothing_left_since(before)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from cubetest import leftovers, nothing_left_since
+from cubetest import at_rest, nothing_left_since
 from sequences import Record, World
 
 SEQUENCES = 200 if os.environ.get("CUBE_LONG") == "1" else 10
@@ -21,7 +21,7 @@ def record():
 @pytest.mark.parametrize("seed", range(SEQUENCES))
 def test_sequence(checkers, record, seed):
     guest = checkers(1 + seed // 2 % 2)
-    before = leftovers()
+    before = at_rest()
     world = World(seed, guest, sandboxes_max=3)
     try:
         world.create(checkpoint="exec")

@@ -90,7 +90,7 @@ def test_a_sandbox_goes_on_where_the_build_was(warm):
     (("--setup", "echo c >/proc/sysrq-trigger"), "the guest ended"),
 ], ids=["exit", "signal", "user", "start", "ready", "panic"])
 def test_a_failure_is_named_and_leaves_nothing(options, what):
-    before = cubetest.leftovers()
+    before = cubetest.at_rest()
     result = ctl(*arguments("broken", *options), timeout=900)
     assert result.returncode == 1
     assert what in result.stderr.decode()
@@ -99,7 +99,7 @@ def test_a_failure_is_named_and_leaves_nothing(options, what):
 
 
 def test_a_cancel_in_the_guest_leaves_nothing():
-    before = cubetest.leftovers()
+    before = cubetest.at_rest()
     with subprocess.Popen(["cubectl", *arguments("broken", "--setup", "sleep 6000")], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
         text = b""
