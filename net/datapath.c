@@ -85,10 +85,6 @@ int datapath_open_pinned(const char *pin_dir, const char *map) {
         return bpf_obj_get(path);
 }
 
-int datapath_unpin(Datapath *d) {
-        return bpf_object__unpin_maps(d->skel->obj, NULL);
-}
-
 int datapath_entries_fd(const Datapath *d) {
         return bpf_map__fd(d->skel->maps.sandboxes);
 }

@@ -16,7 +16,6 @@ int datapath_open(const char *pin_dir, Datapath **ret);
 Datapath *datapath_free(Datapath *d);
 DEFINE_CLEANUP(Datapath *, datapath_free);
 /* Takes the pinned maps away: with the last link the state of all is gone. */
-int datapath_unpin(Datapath *d);
 /* A map that is pinned, without programs being loaded. Its fd, or negative errno. */
 int datapath_open_pinned(const char *pin_dir, const char *map);
 

@@ -291,10 +291,6 @@ int net_client_check(NetClient *c, NetDone done, void *userdata) {
         return call(c, NET_OP_CHECK, NULL, done, userdata);
 }
 
-int net_client_shutdown(NetClient *c, NetDone done, void *userdata) {
-        return call(c, NET_OP_SHUTDOWN, NULL, done, userdata);
-}
-
 static void put_list(TlvWriter *w, uint16_t tag, const char *const *list) {
         for (; list && *list; list++)
                 tlv_put_str(w, tag, *list);

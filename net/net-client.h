@@ -81,7 +81,6 @@ int net_client_set_limits(NetClient *c, uint32_t slot, const NetLimits *limits, 
 int net_client_get_statistics(NetClient *c, uint32_t slot, NetDone done, void *userdata);
 /* What is in the way of sandboxes on this host, such as somebody's firewall. */
 int net_client_check(NetClient *c, NetDone done, void *userdata);
-int net_client_shutdown(NetClient *c, NetDone done, void *userdata);
 
 /* At once and without cube-netd: one write to a plain map. -ENOTCONN before the first setup is done. */
 int net_client_claim(NetClient *c, uint32_t slot, const NetEntry *entry);

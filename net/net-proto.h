@@ -9,7 +9,7 @@
  * All but PING need a SETUP before, once for each connection; events come after it. */
 
 #define NET_PROTO_MAGIC 0x4454454eU /* "NETD" */
-#define NET_PROTO_VERSION 2U
+#define NET_PROTO_VERSION 3U
 #define NET_FD 3
 
 typedef enum NetOp {
@@ -25,7 +25,6 @@ typedef enum NetOp {
         NET_OP_LIMITS_SET,     /* SLOT [LIMITS] */
         NET_OP_STATISTICS,     /* SLOT -> STATISTICS */
         NET_OP_QUIESCE,        /* SLOT -> COUNT: no new flow, and the host's connections to it are ended: before it stops */
-        NET_OP_SHUTDOWN,       /* takes away what is left on the host: for the end of the service, not for a restart */
         NET_OP_CHECK,          /* -> CHAINS RESOLVING: what on this host is in a sandbox's way */
 } NetOp;
 

@@ -381,12 +381,6 @@ static int handle_check(Request *q) {
         return 0;
 }
 
-static int handle_shutdown(Request *q) {
-        if (q->netd->resolver)
-                netd_resolver_end(q->netd->resolver);
-        return network_shutdown(q->netd->network);
-}
-
 static int dispatch(Request *q) {
         switch (q->header.op) {
         case NET_OP_PING:
@@ -417,8 +411,6 @@ static int dispatch(Request *q) {
                 return handle_statistics(q);
         case NET_OP_QUIESCE:
                 return handle_quiesce(q);
-        case NET_OP_SHUTDOWN:
-                return handle_shutdown(q);
         case NET_OP_CHECK:
                 return handle_check(q);
         }

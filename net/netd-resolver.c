@@ -422,16 +422,6 @@ bool netd_resolver_is_connected(const NetdResolver *r) {
         return r->connected;
 }
 
-void netd_resolver_end(NetdResolver *r) {
-        if (!r->connected)
-                return;
-        r->telling = false;
-        if (queue(r, RESOLVER_OP_ENDED, &TLV_WRITER_INIT(0), NULL, 0) < 0)
-                disconnect(r);
-        else
-                flush(r);
-}
-
 NetdResolver *netd_resolver_free(NetdResolver *r) {
         if (!r)
                 return NULL;

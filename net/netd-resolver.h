@@ -25,7 +25,5 @@ typedef void (*NameDeniedHandler)(const NameDenied *denied, void *userdata);
 int netd_resolver_new(sd_event *event, const char *path, Network *network, NameDeniedHandler f, void *userdata,
                       NetdResolver **ret);
 NetdResolver *netd_resolver_free(NetdResolver *r);
-/* The network is taken down, and cube-resolver is not to keep anything of it. */
-void netd_resolver_end(NetdResolver *r);
 DEFINE_CLEANUP(NetdResolver *, netd_resolver_free);
 bool netd_resolver_is_connected(const NetdResolver *r);

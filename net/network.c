@@ -44,7 +44,6 @@ struct Network {
         NetworkPolicyWatch watch;
         void *watch_userdata;
         ResolverSockets resolver;
-        bool ended;            /* shut down: nothing is to be watched over any more */
 };
 
 static uint64_t now_usec(void) {
@@ -323,21 +322,6 @@ static int forward_from(Network *n, const char *link) {
         return r < 0 ? r : datapath_configure(n->datapath, &n->config);
 }
 
-int network_shutdown(Network *n) {
-        int r = forward_from(n, ""), k = nft_table_remove(n->nft);
-
-        n->ended = true;
-        if (r >= 0)
-                r = k;
-        if (n->config.forwards6)
-                (void) host_sysctl("ipv6", "all", "forwarding", "0");
-        k = host_link_remove();
-        if (r >= 0)
-                r = k;
-        k = datapath_unpin(n->datapath);
-        return r < 0 ? r : k;
-}
-
 Datapath *network_datapath(Network *n) {
         return n->datapath;
 }
@@ -612,8 +596,6 @@ int network_find_uplink(Network *n) {
         char before[IF_NAMESIZE];
         unsigned ifindex, mtu_before = n->plan.mtu;
 
-        if (n->ended)
-                return 0;
         memcpy(before, n->uplink, sizeof(before));
         int r = host_uplink(NET_TAG4, &ifindex, &n->plan.mtu, n->uplink);
         if (r <= 0) {

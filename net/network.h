@@ -20,7 +20,6 @@ typedef struct NetworkConfig {
 int network_new(const char *pin_dir, const NetworkConfig *config, Network **ret, char *error);
 Network *network_free(Network *n);
 DEFINE_CLEANUP(Network *, network_free);
-int network_shutdown(Network *n);
 
 Datapath *network_datapath(Network *n);
 const SlotPlan *network_plan(const Network *n);

@@ -23,7 +23,7 @@ struct NftTable {
         uint16_t resolver_port; /* 0: nobody listens at the networks' first addresses */
         char guarded[IF_NAMESIZE];
         char *listing;         /* as the kernel tells it, right after we made it */
-        bool touched, removed;
+        bool touched;
 };
 
 /* In one transaction: there is no moment without the table. */
@@ -199,19 +199,12 @@ int nft_table_event(NftTable *t) {
 
 int nft_table_restore(NftTable *t) {
         _cleanup_free_ char *now = NULL;
-
-        if (t->removed)
-                return 0;
         int r = list(t, &now);
+
         if (r < 0 || (t->listing && streq(now, t->listing)))
                 return r;
         r = install(t);
         return r < 0 ? r : 1;
-}
-
-int nft_table_remove(NftTable *t) {
-        t->removed = true;
-        return run(t, REMOVE);
 }
 
 int nft_table_drop(void) {

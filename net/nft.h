@@ -26,7 +26,5 @@ int nft_table_fd(const NftTable *t);
 int nft_table_event(NftTable *t);
 /* Puts the table back when it is not as we made it: 1 when it was not. */
 int nft_table_restore(NftTable *t);
-/* Takes the table away, for good. */
-int nft_table_remove(NftTable *t);
-/* The same for whoever has not opened it. */
+/* Takes the table away, whoever made it. */
 int nft_table_drop(void);

@@ -161,15 +161,6 @@ static int handle_id(ResolverLink *l, TlvReader body, bool keep) {
         return r;
 }
 
-static int let_go(Resolver *r) {
-        r->listener = resolver_listener_free(r->listener);
-        r->maps.names = safe_close(r->maps.names);
-        r->maps.entries = safe_close(r->maps.entries);
-        resolver_policies_begin(r->policies);
-        resolver_policies_end(r->policies);
-        return 0;
-}
-
 static int handle(ResolverLink *l, const PacketHeader *h, TlvReader body, int *fds, size_t n_fds) {
         switch (h->op) {
         case RESOLVER_OP_START:
@@ -183,8 +174,6 @@ static int handle(ResolverLink *l, const PacketHeader *h, TlvReader body, int *f
         case RESOLVER_OP_STARTED:
                 resolver_policies_end(l->resolver->policies);
                 return resolver_listen(l->resolver, &l->sockets);
-        case RESOLVER_OP_ENDED:
-                return let_go(l->resolver);
         }
         return -EBADMSG;
 }

@@ -24,7 +24,6 @@ typedef enum ResolverOp {
         RESOLVER_OP_KEEP,      /* POLICY: somebody has it, and this cube-netd does not know its names */
         RESOLVER_OP_DROP,      /* POLICY */
         RESOLVER_OP_STARTED,   /* policies that were not told of since START are no more */
-        RESOLVER_OP_ENDED,     /* there is no sandbox network any more: maps and sockets are to be let go of */
         RESOLVER_OP_DENIED = 100, /* from cube-resolver: SLOT REASON NAME ADDRESS COUNT */
 } ResolverOp;
 

@@ -31,9 +31,9 @@ INNER6, GATEWAY6 = 'fdcb:ed00::2', 'fdcb:ed00::1'
 MARK = 0x100
 
 # what cube-netd is asked; net/net-proto.h
-MAGIC, VERSION, REPLY = 0x4454454e, 2, 1
+MAGIC, VERSION, REPLY = 0x4454454e, 3, 1
 (PING, SETUP, SLOT_NEW, SLOT_KEEP, SLOT_FREE, POLICY_LOAD, POLICY_DROP, POLICY_SET, LIMITS_SET,
- STATISTICS, QUIESCE, SHUTDOWN, CHECK) = range(1, 14)
+ STATISTICS, QUIESCE, CHECK) = range(1, 13)
 EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE, EVENT_NAME_DENIED = 100, 101, 102, 103
 TAGS = ('message net4 net6 mark ingress_uid resolver4 resolver6 audit_sec limits mtu uplink slot address4 address6'
         ' policy flags special default allow deny inbound statistics reason protocol address port count direction name chains resolving').split()
@@ -383,6 +383,17 @@ class Host:
         self.answer, fds = self.netd.call(SETUP, **self.setup)
         self.entries = fds[0]
         return self
+
+    def start_removal(self, directory=None):
+        """What the unit runs when the service has ended."""
+        return self.netns.start(str(BUILD / 'net/cube-netd'), '--remove', stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=dict(os.environ, CUBE_BPF_DIR=str(directory or self.directory)))
+
+    def remove(self, directory=None):
+        """The same, waited for: its status, and what it says."""
+        with self.start_removal(directory) as p:
+            _, said = p.communicate(timeout=30)
+        return p.returncode, said
 
     def sandbox(self, *rules, default='deny', **more):
         answer, (netns, tap) = self.netd.call(SLOT_NEW, **more)

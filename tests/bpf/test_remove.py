@@ -4,16 +4,9 @@
 import os
 import subprocess
 
-import netlab
 import pytest
 from test_lifecycle import SERVER, links, tables
 from test_verdict import reaches
-
-
-def remove(host, directory=None):
-    with host.netns.inside():
-        return subprocess.run([str(netlab.BUILD / 'net/cube-netd'), '--remove'], text=True, capture_output=True, check=False,
-                              timeout=30, env=dict(os.environ, CUBE_BPF_DIR=str(directory or host.directory)))
 
 
 def state(host):
@@ -28,12 +21,10 @@ def test_nothing_is_left(make_host):
     host.netns.run('nft', 'add table inet other')
     assert state(host) != before
     host.netd.stop()
-    r = remove(host)
-    assert (r.returncode, r.stderr) == (0, '')
+    assert host.remove() == (0, '')
     host.netns.run('nft', 'delete table inet other')
     assert state(host) == before
-    r = remove(host)
-    assert (r.returncode, r.stderr) == (0, ''), 'there is nothing to be removed'
+    assert host.remove() == (0, ''), 'there is nothing to be removed'
 
 
 def test_settings_that_were_there_before_stay(make_host):
@@ -43,7 +34,7 @@ def test_settings_that_were_there_before_stay(make_host):
     before = state(host)
     host.start()
     host.netd.stop()
-    assert remove(host).returncode == 0
+    assert host.remove() == (0, '')
     assert state(host) == before
 
 
@@ -54,8 +45,8 @@ def test_a_sandbox_that_runs_keeps_what_it_leans_on(host):
     guest = s.guest()
     host.netd.stop()
     before = state(host)
-    r = remove(host)
-    assert (r.returncode, 'sandboxes run on' in r.stderr) == (0, True)
+    status, said = host.remove()
+    assert (status, 'sandboxes run on' in said) == (0, True)
     assert state(host) == before
     assert reaches(guest, host.world, SERVER)
     assert not reaches(guest, host.world, '8.8.8.8')
@@ -65,17 +56,15 @@ def test_free_slots_are_waited_for(host):
     """They end with cubed, a moment after it."""
     s = host.sandbox()
     host.netd.stop()
-    with host.netns.inside():
-        p = subprocess.Popen([str(netlab.BUILD / 'net/cube-netd'), '--remove'], env=dict(os.environ, CUBE_BPF_DIR=str(host.directory)))
-    with pytest.raises(subprocess.TimeoutExpired):
-        p.wait(0.3)
-    s.close()
-    assert p.wait(20) == 0
+    with host.start_removal() as p:
+        with pytest.raises(subprocess.TimeoutExpired):
+            p.wait(0.3)
+        s.close()
+        assert p.wait(20) == 0
     assert not links(host) and 'cubed' not in tables(host) and not any(name.isdigit() for name in os.listdir(host.directory))
 
 
 def test_without_the_bpf_file_system_there_is_nothing_to_be_removed(host, tmp_path):
     host.netd.stop()
-    r = remove(host, tmp_path / 'none')
-    assert (r.returncode, r.stderr) == (0, '')
+    assert host.remove(tmp_path / 'none') == (0, '')
     assert 'cubed' not in tables(host)

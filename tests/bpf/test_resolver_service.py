@@ -590,22 +590,24 @@ def test_both_restarted(lab):
     assert one.ask('web.example').addresses == [WEB]
 
 
-def test_nothing_is_kept_of_a_network_that_is_taken_down(lab):
+def test_nothing_is_kept_of_a_network_that_was_taken_down_once_there_is_another(lab):
     one = lab('allow web.example')
     one.server.put('web.example', WEB)
     one.ask('web.example')
 
     def held():
-        links = [os.readlink(f'/proc/{one.resolver.process.pid}/fd/{fd}') for fd in os.listdir(f'/proc/{one.resolver.process.pid}/fd')]
-        return [link for link in links if link == 'anon_inode:bpf-map' or link.startswith('socket:')]
-    assert len(held()) >= 7
-    one.host.netd.call(netlab.SHUTDOWN)
-    # to cube-netd
-    wait(lambda: len(held()) <= 1)
-    assert one.host.netd.stop() == 0
-    # and it is there for the next one
+        fds = f'/proc/{one.resolver.process.pid}/fd'
+        links = [os.readlink(f'{fds}/{fd}') for fd in os.listdir(fds)]
+        return sum(link == 'anon_inode:bpf-map' for link in links), {link for link in links if link.startswith('socket:')}
+    maps, sockets = held()
+    assert maps == 2 and len(sockets) >= 5
+    for s in one.host.sandboxes:
+        s.close()
+    one.host.netd.stop()
+    assert one.host.remove() == (0, '')
     one.host.start()
-    wait(lambda: len(held()) >= 7)
+    wait(lambda: not sockets & held()[1] and len(held()[1]) == len(sockets))
+    assert held()[0] == 2
 
 
 def test_a_policy_of_thousands_of_names(lab):

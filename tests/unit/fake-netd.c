@@ -116,7 +116,7 @@ static uint32_t put_slot(FakeNetd *f, const FakeRequest *q, TlvWriter *w) {
 }
 
 uint32_t fake_netd_answer(FakeNetd *f, const FakeRequest *q) {
-        static const size_t n_fds[] = { [NET_OP_SETUP] = 1, [NET_OP_SLOT_NEW] = 2, [NET_OP_SHUTDOWN] = 0 };
+        static const size_t n_fds[NET_OP_CHECK + 1] = { [NET_OP_SETUP] = 1, [NET_OP_SLOT_NEW] = 2 };
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
         int fds[2] = { -EBADF, -EBADF };
         uint32_t number = 0;
