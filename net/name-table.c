@@ -6,7 +6,7 @@
 
 struct NameTable {
         bool all;
-        PolicyName *rules;     /* sorted by name, below */
+        PolicyName *rules;     /* sorted as compare_rules() has it */
         size_t n, allocated;
 };
 
@@ -54,9 +54,17 @@ static int compare_names(const char *a, bool a_below, const char *b, bool b_belo
         return r != 0 ? r : (int) a_below - (int) b_below;
 }
 
+/* Of one name: the rule for any address, then the narrower first. It has the rules of the wider ones in it, so that nothing is
+ * lost where there is no room for all. */
 static int compare_rules(const void *a, const void *b) {
         const PolicyName *x = a, *y = b;
-        return compare_names(x->name, x->below, y->name, y->below);
+        int r = compare_names(x->name, x->below, y->name, y->below);
+
+        if (r == 0)
+                r = (int) x->has_inside - (int) y->has_inside;
+        if (r == 0)
+                r = (int) y->inside.len - (int) x->inside.len;
+        return r != 0 ? r : memcmp(&x->inside, &y->inside, sizeof(x->inside));
 }
 
 void name_table_seal(NameTable *t) {

@@ -89,6 +89,37 @@ TEST(special_ranges_open_only_in_their_rule) {
         assert_eq(opens(t, "net.test", "8.8.8.8", r), 0);
 }
 
+/* The narrower has the wider one's ports in it, so that none is lost, in whatever order the rules were given. */
+TEST(the_narrowest_rule_of_a_name_comes_first) {
+        static const char *const rules[][8] = {
+                { "a.example in 10.0.0.0/8 tcp:1", "a.example in 10.0.0.0/12 tcp:2", "a.example in 10.0.0.0/16 tcp:3",
+                  "a.example in 10.0.0.0/20 tcp:4", "a.example in 10.0.0.0/24 icmp", "a.example in 10.0.0.0/28 udp", NULL },
+                { "a.example in 10.0.0.0/28 udp", "a.example in 10.0.0.0/24 icmp", "a.example in 10.0.0.0/20 tcp:4",
+                  "a.example in 10.0.0.0/16 tcp:3", "a.example in 10.0.0.0/12 tcp:2", "a.example in 10.0.0.0/8 tcp:1", NULL },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(rules); i++) {
+                _cleanup_(name_table_freep) NameTable *t = table(POLICY_DEFAULT_DENY, rules[i]);
+                NetRule r[NET_NAME_RULES];
+
+                assert_eq(opens(t, "a.example", "10.0.0.1", r), NET_NAME_RULES);
+                assert_eq(r[0].flags, NET_RULE_TCP_PORTS|NET_RULE_UDP|NET_RULE_ICMP|NET_RULE_SPECIAL);
+                assert_eq(opens(t, "a.example", "10.0.0.16", r), NET_NAME_RULES);
+                assert_eq(r[0].flags, NET_RULE_TCP_PORTS|NET_RULE_ICMP|NET_RULE_SPECIAL);
+        }
+}
+
+TEST(the_rule_for_any_address_is_not_pushed_out) {
+        static const char *const rules[] = { "a.example in 8.0.0.0/8 tcp:1", "a.example in 8.8.0.0/12 tcp:2", "a.example in 8.8.0.0/16 tcp:3",
+                                             "a.example in 8.8.8.0/24 tcp:4", "a.example udp", NULL };
+        _cleanup_(name_table_freep) NameTable *t = table(POLICY_DEFAULT_DENY, rules);
+        NetRule r[NET_NAME_RULES];
+
+        assert_eq(opens(t, "a.example", "8.8.8.8", r), NET_NAME_RULES);
+        assert_eq(r[0].flags, NET_RULE_UDP);
+        assert_eq(r[1].flags, NET_RULE_TCP_PORTS);
+}
+
 TEST(no_more_rules_than_there_is_room_for) {
         static const char *const rules[] = { "a.b.example in 10.0.0.0/8 tcp:1", "a.b.example in 10.0.0.0/12 tcp:2",
                                              "a.b.example in 10.0.0.0/16 tcp:3", "*.b.example in 10.0.0.0/20 tcp:4",
