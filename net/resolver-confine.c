@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/capability.h>
 #include <linux/sockios.h>
@@ -45,7 +46,9 @@ static void releasep(scmp_filter_ctx *filter) {
 static int allow_some(scmp_filter_ctx filter) {
         static const int memory[] = { SCMP_SYS(mmap), SCMP_SYS(mprotect) };
         static const unsigned families[] = { 1 /* AF_UNIX */, 2 /* AF_INET */, 10 /* AF_INET6 */ };
-        int r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, 3 /* O_ACCMODE */, 0));
+        /* O_RDONLY makes and truncates files, too. */
+        int r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
+                                 SCMP_A2(SCMP_CMP_MASKED_EQ, O_ACCMODE|O_CREAT|O_TRUNC, 0));
 
         /* The link of a name server's address. */
         if (r >= 0)
