@@ -8,6 +8,7 @@
 
 #include <getopt.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <systemd/sd-daemon.h>
 
@@ -15,6 +16,8 @@
 #include "net/resolver-confine.h"
 #include "net/resolver-private.h"
 #include "net/resolver-proto.h"
+
+#define GIVE_UP_MAX_USEC (3600 * USEC_PER_SEC)
 
 static const ResolverConfig defaults = {
         .socket = RESOLVER_SOCKET,
@@ -84,26 +87,45 @@ static int read_option(ResolverConfig *c, int option) {
         return -EINVAL;
 }
 
+static int _printf_(1, 2) complain(const char *format, ...) {
+        va_list ap;
+
+        fputs("cube-resolver: ", stderr);
+        va_start(ap, format);
+        (void) vfprintf(stderr, format, ap);
+        va_end(ap);
+        fputs("; see cube-resolver --help\n", stderr);
+        return -EINVAL;
+}
+
+static int check_config(const ResolverConfig *c) {
+        if (c->rate == 0)
+                return complain("--rate=0 lets nobody ask; a sandbox needs one query a second at least");
+        if (c->ttl_max == 0)
+                return complain("--ttl-max=0 opens nothing; give a second or more");
+        if (c->ttl_min > c->ttl_max)
+                return complain("--ttl-min=%u is more than --ttl-max=%u", c->ttl_min, c->ttl_max);
+        if (c->upstream.give_up_usec > GIVE_UP_MAX_USEC)
+                return complain("--timeout= is an hour at most");
+        return 0;
+}
+
 /* 1: it has been answered. */
 static int read_options(int argc, char *argv[], ResolverConfig *c) {
-        int option;
+        int option, i;
 
-        while ((option = getopt_long(argc, argv, "h", options, NULL)) >= 0) {
+        while ((option = getopt_long(argc, argv, "h", options, &i)) >= 0) {
                 if (option == 'h' || option == OPTION_VERSION) {
                         fputs(option == 'h' ? usage : "cube-resolver " CUBED_VERSION "\n", stdout);
                         return 1;
                 }
-                if (option == '?' || read_option(c, option) < 0) {
-                        if (option != '?')
-                                fprintf(stderr, "cube-resolver: \"%s\" can't be read, see cube-resolver --help\n", optarg);
-                        return -EINVAL;
-                }
+                if (option == '?')
+                        return complain("not all options were understood");
+                if (read_option(c, option) < 0)
+                        return complain("--%s=%s is not a %s", options[i].name, optarg,
+                                        option == OPTION_TRY || option == OPTION_TIMEOUT ? "time like 2s" : "number");
         }
-        if (optind < argc || c->rate == 0 || c->ttl_max == 0 || c->ttl_min > c->ttl_max || c->upstream.give_up_usec > 3600 * USEC_PER_SEC) {
-                fputs("cube-resolver: these options make no sense, see cube-resolver --help\n", stderr);
-                return -EINVAL;
-        }
-        return 0;
+        return optind < argc ? complain("\"%s\" is no option", argv[optind]) : check_config(c);
 }
 
 static int start(Resolver *r) {

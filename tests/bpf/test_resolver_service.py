@@ -640,9 +640,11 @@ def test_it_runs_without_privileges(lab):
     assert (status['Seccomp'], status['NoNewPrivs']) == ('2', '1')
 
 
-@pytest.mark.parametrize('options,text', [
-    (('--ttl-min=x',), 'can\'t be read'), (('--ttl-min=10', '--ttl-max=5'), 'make no sense'), (('--rate=0',), 'make no sense'),
-    (('--what',), 'unrecognized'), (('more',), 'make no sense')])
+@pytest.mark.parametrize('options, text', [
+    (('--ttl-min=x',), '--ttl-min=x is not a number'), (('--try-timeout=soon',), '--try-timeout=soon is not a time like 2s'),
+    (('--ttl-min=10', '--ttl-max=5'), '--ttl-min=10 is more than --ttl-max=5'), (('--ttl-max=0',), '--ttl-max=0 opens nothing'),
+    (('--rate=0',), '--rate=0 lets nobody ask'), (('--timeout=2h',), '--timeout= is an hour at most'),
+    (('--what',), "unrecognized option '--what'"), (('more',), '"more" is no option')])
 def test_options_that_make_no_sense(host, options, text):
     r = host.netns.run(str(netlab.BUILD / 'net/cube-resolver'), *options, check=False)
     assert r.returncode == 1 and text in r.stderr
