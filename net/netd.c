@@ -213,12 +213,13 @@ static int run(const char *pin_dir) {
 
 /* Run by the unit when the service has ended. */
 static int remove_all(const char *pin_dir) {
-        int r = network_remove(pin_dir);
+        char error[POLICY_ERROR_MAX];
+        int r = network_remove(pin_dir, error);
 
         if (r > 0)
                 fprintf(stderr, "cube-netd: sandboxes run on, so their filter stays\n");
         else if (r < 0)
-                fprintf(stderr, "cube-netd: can't take the sandbox network away: %s\n", strerror(-r));
+                fprintf(stderr, "cube-netd: %s; 'cube-netd --remove' takes away what is left once that is mended\n", error);
         return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 

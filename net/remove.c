@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <netlink/cache.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "base/fd-util.h"
 #include "net/datapath.h"
@@ -21,6 +23,11 @@ typedef struct Left {
         unsigned links;        /* of slots */
         bool claimed;          /* one of them is a sandbox's */
 } Left;
+
+typedef struct Removal {
+        int result;
+        char *error;           /* the caller's, of POLICY_ERROR_MAX bytes */
+} Removal;
 
 static bool is_claimed(int entries, unsigned slot) {
         uint32_t key = slot;
@@ -64,17 +71,39 @@ static int wait_for_links(int entries) {
         }
 }
 
-static void restore_sysctls(int config) {
+/* What comes after a failure is taken away nevertheless; the first one is told. */
+static void _printf_(3, 4) note_failure(Removal *m, int r, const char *format, ...) {
+        va_list ap;
+
+        if (r >= 0 || m->result < 0)
+                return;
+        m->result = r;
+        va_start(ap, format);
+        (void) vsnprintf(m->error, POLICY_ERROR_MAX, format, ap);
+        va_end(ap);
+}
+
+static void restore_sysctl(Removal *m, const char *family, const char *link) {
+        int r = host_sysctl(family, link, "forwarding", "0");
+
+        /* A link may have gone since. */
+        if (r != -ENOENT)
+                note_failure(m, r, "Can't turn net.%s.conf.%s.forwarding off again: %s", family, link, strerror(-r));
+}
+
+static void restore_sysctls(Removal *m, int config) {
         uint32_t zero = 0;
         NetConfig c;
 
-        if (bpf_map_lookup_elem(config, &zero, &c) < 0)
+        if (bpf_map_lookup_elem(config, &zero, &c) < 0) {
+                note_failure(m, -errno, "Can't read from the map \"config\" whether forwarding was off before: %s", strerror(errno));
                 return;
+        }
         c.guarded[sizeof(c.guarded) - 1] = 0;
         if (*c.guarded)
-                (void) host_sysctl("ipv4", c.guarded, "forwarding", "0");
+                restore_sysctl(m, "ipv4", c.guarded);
         if (c.forwards6)
-                (void) host_sysctl("ipv6", "all", "forwarding", "0");
+                restore_sysctl(m, "ipv6", "all");
 }
 
 static int remove_files(int dir_fd, const char *name) {
@@ -112,18 +141,33 @@ static int remove_pins(const char *pin_dir) {
         return r;
 }
 
-int network_remove(const char *pin_dir) {
-        _cleanup_close_ int entries = datapath_open_pinned(pin_dir, "sandboxes"),
-                            config = datapath_open_pinned(pin_dir, "config");
+/* -ENOENT is none that is told: there was no network. */
+static int open_map(Removal *m, const char *pin_dir, const char *name) {
+        int fd = datapath_open_pinned(pin_dir, name);
 
+        if (fd < 0 && fd != -ENOENT)
+                note_failure(m, fd, "Can't open the map \"%s\" in %s: %s", name, pin_dir, strerror(-fd));
+        return fd;
+}
+
+int network_remove(const char *pin_dir, char error[static POLICY_ERROR_MAX]) {
+        Removal m = { .error = error };
+        _cleanup_close_ int entries = open_map(&m, pin_dir, "sandboxes"), config = open_map(&m, pin_dir, "config");
+
+        /* Who can't be asked for may run. */
+        if (m.result < 0)
+                return m.result;
         int r = wait_for_links(entries);
+        note_failure(&m, r, "Can't list this host's links: %s", strerror(-r));
         if (r != 0)
                 return r;
-        restore_sysctls(config);
+        if (config >= 0)
+                restore_sysctls(&m, config);
         r = nft_table_drop();
-        int k = host_link_remove();
-        if (r >= 0)
-                r = k;
-        k = remove_pins(pin_dir);
-        return r < 0 ? r : k;
+        note_failure(&m, r, "Can't remove the nftables table \"cubed\": %s", strerror(-r));
+        r = host_link_remove();
+        note_failure(&m, r, "Can't remove the link " HOST_LINK ": %s", strerror(-r));
+        r = remove_pins(pin_dir);
+        note_failure(&m, r, "Can't remove the maps in %s: %s", pin_dir, strerror(-r));
+        return m.result;
 }
