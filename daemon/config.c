@@ -38,14 +38,14 @@ typedef enum ConfigType {
         TYPE_USERS,      /* names and uids with blanks between; empty resets */
 } ConfigType;
 
-/* The keys, as cubed.conf(5) lists them. A minimum of 0 allows 0. */
+/* The keys, as cubed.conf(5) lists them. A bound is the least that is allowed; of users, how many at most. */
 typedef struct ConfigKey {
         const char *section;
         const char *name;
         ConfigType type;
         size_t offset;
         const char *value;     /* default, as text */
-        uint64_t min;
+        uint64_t bound;
 } ConfigKey;
 
 #define KEY(s, n, t, field, v, m) { (s), (n), (t), offsetof(Config, field), (v), (m) }
@@ -76,9 +76,9 @@ static const ConfigKey keys[] = {
         KEY("Network", "FreeSlots", TYPE_SLOTS, free_slots, "16", 0),
         KEY("Network", "Mark", TYPE_MARK, network_mark, "0x1000", 0),
         KEY("Network", "AuditIntervalSec", TYPE_USEC, network_audit_usec, "60", USEC_PER_SEC),
-        KEY("Network", "IngressUsers", TYPE_TEXT, ingress_users, "", 0),
+        KEY("Network", "IngressUsers", TYPE_USERS, ingress_users, "", CONFIG_INGRESS_USERS_MAX),
         KEY("Network", "DefaultPolicy", TYPE_POLICY, default_internet, "deny", 0),
-        KEY("Network", "SpecialRangesUsers", TYPE_USERS, special_users, "", 0),
+        KEY("Network", "SpecialRangesUsers", TYPE_USERS, special_users, "", CONFIG_USERS_MAX),
         KEY("Network", "BandwidthOut", TYPE_RATE, net_limits.bytes_out, "infinity", KIB(1)),
         KEY("Network", "BandwidthIn", TYPE_RATE, net_limits.bytes_in, "infinity", KIB(1)),
         KEY("Network", "PacketsOut", TYPE_COUNT, net_limits.packets_out, "infinity", 1),
@@ -146,21 +146,34 @@ static int set_uid_range(uint32_t *base, uint32_t *count, const char *value) {
         return 0;
 }
 
+/* What is wrong with a value, where a word or two of assign() would not do. */
+typedef struct Why {
+        char text[160];
+} Why;
+
+static int too_many_users(size_t max, Why *why) {
+        (void) snprintf(why->text, sizeof(why->text), "more than %zu users", max);
+        return -E2BIG;
+}
+
 /* names: with blanks between them. */
-static int find_users(ConfigUsers *u, const char *names) {
+static int find_users(ConfigUsers *u, const char *names, size_t max, Why *why) {
         _cleanup_free_ char *unknown = NULL;
         size_t n = 0;
 
         if (!*names)
                 return 0;
-        int r = user_names_find(names, NAMES_TIMEOUT_USEC, u->uid + u->n, CONFIG_USERS_MAX - u->n, &n, &unknown);
+        int r = user_names_find(names, NAMES_TIMEOUT_USEC, u->uid + u->n, max - u->n, &n, &unknown);
         if (r < 0)
-                return r == -E2BIG ? -ERANGE : r;
+                return r == -E2BIG ? too_many_users(max, why) : r;
         u->n += n;
-        return unknown ? -EINVAL : 0;
+        if (!unknown)
+                return 0;
+        (void) snprintf(why->text, sizeof(why->text), "there is no user %s", unknown);
+        return -EINVAL;
 }
 
-static int set_users(ConfigUsers *field, const char *value) {
+static int set_users(ConfigUsers *field, const char *value, size_t max, Why *why) {
         _cleanup_free_ char *copy = strdup(value), *names = strdup(value);
         char *at = copy, *word, *end = names;
         ConfigUsers u = {};
@@ -175,12 +188,14 @@ static int set_users(ConfigUsers *field, const char *value) {
                         end = stpcpy(end == names ? end : stpcpy(end, " "), word);
                         continue;
                 }
-                if (uid == (uid_t) -1 || u.n == CONFIG_USERS_MAX)
+                if (uid == (uid_t) -1)
                         return -ERANGE;
+                if (u.n == max)
+                        return too_many_users(max, why);
                 u.uid[u.n++] = uid;
         }
         *end = 0;
-        int r = find_users(&u, names);
+        int r = find_users(&u, names, max, why);
         if (r >= 0)
                 *field = u;
         return r;
@@ -248,14 +263,14 @@ static int set_number(Config *c, const ConfigKey *k, const char *value) {
         switch (k->type) {
         case TYPE_SIZE:
                 r = parse_size(value, &v);
-                return r < 0 ? r : set_u64(key_field(c, k), v, k->min);
+                return r < 0 ? r : set_u64(key_field(c, k), v, k->bound);
         case TYPE_USEC:
                 r = parse_usec(value, &v);
-                return r < 0 ? r : set_u64(key_field(c, k), v, k->min);
+                return r < 0 ? r : set_u64(key_field(c, k), v, k->bound);
         case TYPE_RATE:
                 v = UINT64_MAX;
                 r = streq(value, "infinity") ? 0 : parse_size(value, &v);
-                return r < 0 ? r : set_u64(key_field(c, k), v, k->min);
+                return r < 0 ? r : set_u64(key_field(c, k), v, k->bound);
         case TYPE_CPUS:
                 r = parse_u32(value, &n);
                 if (r >= 0 && (n < 1 || n > 16))
@@ -269,7 +284,7 @@ static int set_number(Config *c, const ConfigKey *k, const char *value) {
         default:
                 n = CONFIG_UNLIMITED;
                 r = streq(value, "infinity") ? 0 : parse_u32(value, &n);
-                if (r >= 0 && n < k->min)
+                if (r >= 0 && n < k->bound)
                         r = -ERANGE;
                 break;
         }
@@ -279,7 +294,7 @@ static int set_number(Config *c, const ConfigKey *k, const char *value) {
         return 0;
 }
 
-static int key_set(Config *c, const ConfigKey *k, const char *value) {
+static int key_set(Config *c, const ConfigKey *k, const char *value, Why *why) {
         int r;
 
         switch (k->type) {
@@ -300,7 +315,7 @@ static int key_set(Config *c, const ConfigKey *k, const char *value) {
         case TYPE_POLICY:
                 return set_policy(key_field(c, k), value);
         case TYPE_USERS:
-                return set_users(key_field(c, k), value);
+                return set_users(key_field(c, k), value, k->bound, why);
         case TYPE_BOOL:
                 r = parse_bool(value);
                 if (r >= 0)
@@ -326,7 +341,7 @@ int config_init(Config *c) {
 
         *c = (Config) {};
         for (size_t i = 0; i < ELEMENTSOF(keys); i++) {
-                int r = key_set(c, keys + i, keys[i].value);
+                int r = key_set(c, keys + i, keys[i].value, &(Why) {});
                 if (r < 0) {
                         config_done(c);
                         return r;
@@ -409,12 +424,13 @@ static int assign(Config *c, const Place *p, const char *section, const char *na
                 }
 
                 /* Nothing behind the sign means: as if the key were not there. */
-                int r = key_set(c, k, *value ? value : k->value);
+                Why why = {};
+                int r = key_set(c, k, *value ? value : k->value, &why);
                 if (r == -ENOMEM)
                         return r;
                 if (r < 0)
                         place_warn(p, "Bad value %s=%.100s (%s), keeping what was set before", name, value,
-                                   r == -ERANGE ? "out of range" : r == -ETIMEDOUT ? "not looked up in time" : "not understood");
+                                   *why.text ? why.text : r == -ERANGE ? "out of range" : r == -ETIMEDOUT ? "not looked up in time" : "not understood");
                 return 0;
         }
 

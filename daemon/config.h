@@ -17,6 +17,7 @@
 
 #define CONFIG_UNLIMITED UINT32_MAX
 #define CONFIG_USERS_MAX 64U
+#define CONFIG_INGRESS_USERS_MAX NET_INGRESS_UIDS_MAX
 
 typedef enum ConfigSwitch {
         CONFIG_NO,
@@ -70,7 +71,7 @@ typedef struct Config {
         uint32_t free_slots;               /* FreeSlots=16 */
         uint32_t network_mark;             /* Mark=0x1000; one bit */
         uint64_t network_audit_usec;       /* AuditIntervalSec=60 */
-        char *ingress_users;               /* IngressUsers=; names with blanks between; NULL: none */
+        ConfigUsers ingress_users;         /* IngressUsers= */
         bool default_internet;             /* DefaultPolicy=deny; of templates that have none */
         ConfigUsers special_users;         /* SpecialRangesUsers= */
         NetLimits net_limits;              /* BandwidthOut= ...; UINT64_MAX, UINT32_MAX: none */

@@ -41,8 +41,6 @@ struct HostNetwork {
         sd_event_source *retry;
         char net4[64], net6[64], uplink[32];
         uint32_t mtu;
-        uint32_t ingress_uids[8];
-        size_t n_ingress_uids;
         bool templates_loaded;     /* the policies of templates */
 
         SlotPool pool;

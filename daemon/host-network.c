@@ -12,9 +12,7 @@
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template.h"
-#include "daemon/user-names.h"
 
-#define USERS_TIMEOUT_USEC (5 * USEC_PER_SEC)
 
 static void set_up(HostNetwork *n);
 
@@ -230,8 +228,8 @@ static void set_up(HostNetwork *n) {
                 .net6 = c->network6,
                 .mark = c->network_mark,
                 .audit_sec = (uint32_t) MIN(c->network_audit_usec / USEC_PER_SEC, UINT32_MAX),
-                .ingress_uids = n->ingress_uids,
-                .n_ingress_uids = n->n_ingress_uids,
+                .ingress_uids = c->ingress_users.uid,
+                .n_ingress_uids = c->ingress_users.n,
                 .limits = net_limits_resolve(&(NetLimits) {}, &c->net_limits),
         };
 
@@ -313,18 +311,7 @@ int host_network_new(Manager *m, HostNetwork **ret) {
 }
 
 void host_network_start(HostNetwork *n) {
-        const char *users = n->manager->config.ingress_users;
-        _cleanup_free_ char *unknown = NULL;
-
         net_client_on_event(n->manager->net, on_event, n);
-        if (isempty(users))
-                return;
-        int r = user_names_find(users, USERS_TIMEOUT_USEC, n->ingress_uids, ELEMENTSOF(n->ingress_uids), &n->n_ingress_uids,
-                                &unknown);
-        if (r < 0)
-                log_warning_errno(r, "IngressUsers=%s could not be looked up, none of them reaches a sandbox: %m", users);
-        else if (unknown)
-                log_warning("IngressUsers=: there is no user %s", unknown);
 }
 
 HostNetwork *host_network_free(HostNetwork *n) {

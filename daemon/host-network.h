@@ -21,7 +21,7 @@ int host_network_new(Manager *m, HostNetwork **ret);
 HostNetwork *host_network_free(HostNetwork *n);
 DEFINE_CLEANUP(HostNetwork *, host_network_free);
 
-/* Once there is a NetClient, before the loop runs: looks IngressUsers= up, which may take its time. */
+/* Once there is a NetClient, before the loop runs. */
 void host_network_start(HostNetwork *n);
 /* On each new connection to cube-netd. */
 void host_network_attached(HostNetwork *n);

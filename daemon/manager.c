@@ -543,7 +543,7 @@ static bool same_text(const char *a, const char *b) {
 /* cube-netd is told once. */
 static int keep_network(Config *c, const Config *old) {
         bool same = same_text(c->network4, old->network4) && same_text(c->network6, old->network6) &&
-                same_text(c->ingress_users, old->ingress_users) && c->network_mark == old->network_mark &&
+                memcmp(&c->ingress_users, &old->ingress_users, sizeof(c->ingress_users)) == 0 && c->network_mark == old->network_mark &&
                 c->network_audit_usec == old->network_audit_usec &&
                 memcmp(&c->net_limits, &old->net_limits, sizeof(c->net_limits)) == 0;
 
@@ -553,14 +553,13 @@ static int keep_network(Config *c, const Config *old) {
                    "cubed");
         free(c->network4);
         free(c->network6);
-        free(c->ingress_users);
         c->network4 = old->network4 ? strdup(old->network4) : NULL;
         c->network6 = old->network6 ? strdup(old->network6) : NULL;
-        c->ingress_users = old->ingress_users ? strdup(old->ingress_users) : NULL;
+        c->ingress_users = old->ingress_users;
         c->network_mark = old->network_mark;
         c->network_audit_usec = old->network_audit_usec;
         c->net_limits = old->net_limits;
-        return !c->network4 || !c->network6 != !old->network6 || !c->ingress_users != !old->ingress_users ? -ENOMEM : 0;
+        return !c->network4 || !c->network6 != !old->network6 ? -ENOMEM : 0;
 }
 
 /* Templates that somebody put there since: a restored backup. */

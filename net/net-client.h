@@ -35,7 +35,7 @@ typedef struct NetSetup {
         uint32_t mark;         /* one bit */
         uint32_t audit_sec;
         const uint32_t *ingress_uids;
-        size_t n_ingress_uids; /* 8 at most */
+        size_t n_ingress_uids; /* NET_INGRESS_UIDS_MAX at most */
         NetLimits limits;      /* of a sandbox without its own */
 } NetSetup;
 

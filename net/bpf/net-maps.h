@@ -46,7 +46,7 @@ typedef struct NetConfig {
         __u32 audit_rate;      /* events a second and sandbox */
         __u32 timeout_tcp, timeout_udp, timeout_closing; /* seconds */
         __u32 n_ingress_uids;
-        __u32 ingress_uids[8]; /* besides root and the owner */
+        __u32 ingress_uids[NET_INGRESS_UIDS_MAX]; /* besides root and the owner */
         NetAddr resolver4, resolver6; /* 0: there is none */
         __u32 resolver_port;   /* host byte order; the guest sees 53 */
         __u32 reserved;

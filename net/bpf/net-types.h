@@ -6,6 +6,7 @@
 #include <linux/types.h>
 
 #define NET_SLOTS_MAX 65536U
+#define NET_INGRESS_UIDS_MAX 8U
 
 /* The same in every guest. */
 #define NET_GUEST_MAC { 0x02, 0xcb, 0xff, 0x00, 0x00, 0x02 }

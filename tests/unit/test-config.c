@@ -62,7 +62,7 @@ TEST(defaults_are_those_of_the_design) {
         assert_true(!c.kernel_path && !c.kernel_command_line && !c.audit_arguments);
         assert_eq(c.cpuid_hide_xsave, CONFIG_AUTO);
         assert_streq(c.network4, "auto");
-        assert_true(!c.network6 && !c.ingress_users && !c.default_internet);
+        assert_true(!c.network6 && c.ingress_users.n == 0 && !c.default_internet);
         assert_eq(c.free_slots, 16);
         assert_eq(c.network_mark, 0x1000);
         assert_eq(c.network_audit_usec, 60 * USEC_PER_SEC);
@@ -117,7 +117,7 @@ TEST(the_network) {
         make_root();
         put("/etc/cubed/cubed.conf",
             "[Network]\nNetwork4=10.200.0.0/16\nNetwork6=fd12:3456::/64\nFreeSlots=0\nMark=256\nAuditIntervalSec=5min\n"
-            "IngressUsers=haproxy www-data\nDefaultPolicy=internet\nBandwidthOut=10M\nBandwidthIn=1G\nPacketsOut=1000\n"
+            "IngressUsers=nobody 1000\nDefaultPolicy=internet\nBandwidthOut=10M\nBandwidthIn=1G\nPacketsOut=1000\n"
             "PacketsIn=2000\nNewConnections=50\nOpenConnections=infinity\n");
         assert_ok(config_init(&c));
         assert_ok(config_load(&c, root, on_warning, NULL));
@@ -127,7 +127,7 @@ TEST(the_network) {
         assert_eq(c.free_slots, 0);
         assert_eq(c.network_mark, 0x100);
         assert_eq(c.network_audit_usec, 300 * USEC_PER_SEC);
-        assert_streq(c.ingress_users, "haproxy www-data");
+        assert_true(c.ingress_users.n == 2 && config_users_have(&c.ingress_users, 65534) && config_users_have(&c.ingress_users, 1000));
         assert_true(c.default_internet);
         assert_true(c.net_limits.bytes_out == MIB(10) && c.net_limits.bytes_in == GIB(1));
         assert_true(c.net_limits.packets_out == 1000 && c.net_limits.packets_in == 2000 && c.net_limits.flows_new == 50);
@@ -269,6 +269,31 @@ TEST(users_that_are_not_there) {
         config_done(&c);
 }
 
+TEST(what_is_wrong_with_users_is_told) {
+        static const struct { const char *line, *told; } cases[] = {
+                { "SpecialRangesUsers=root no-such-user-here nor-such-a-one", "(there is no user no-such-user-here, nor-such-a-one)" },
+                { "IngressUsers=no-such-user-here", "(there is no user no-such-user-here)" },
+                { "IngressUsers=1 2 3 4 5 6 7 8 9", "(more than 8 users)" },
+                { "IngressUsers=1 2 3 4 5 6 7 root nobody", "(more than 8 users)" },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+                char text[200];
+                Config c;
+
+                make_root();
+                (void) snprintf(text, sizeof(text), "[Network]\nIngressUsers=1 2 3 4 5 6 7 8\n%s\n", cases[i].line);
+                put("/etc/cubed/cubed.conf", text);
+                assert_ok(config_init(&c));
+                assert_ok(config_load(&c, root, on_warning, NULL));
+                assert_eq(n_warnings, 1);
+                assert_true(strstr(warnings[0], cases[i].told));
+                assert_eq(c.ingress_users.n, CONFIG_INGRESS_USERS_MAX);
+                assert_eq(c.special_users.n, 0);
+                config_done(&c);
+        }
+}
+
 TEST(a_dump_reads_back_the_same) {
         char path[600], *first = NULL, *second = NULL;
         size_t n;
@@ -280,6 +305,7 @@ TEST(a_dump_reads_back_the_same) {
         c.stop_timeout_usec = 1500001;
         c.max_sandboxes = CONFIG_UNLIMITED;
         c.special_users = (ConfigUsers) { { 1000, 1001 }, 2 };
+        c.ingress_users = (ConfigUsers) { { 33 }, 1 };
         FILE *f = open_memstream(&first, &n);
         config_dump(&c, f);
         fclose(f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* IngressUsers=: names to numbers, and names that nobody has. */
+/* Names of users to numbers, and names that nobody has. */
 
 #include "daemon/user-names.h"
 #include "tests/unit/test.h"
