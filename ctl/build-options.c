@@ -1,20 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/parse.h"
 #include "ctl/build-options.h"
 #include "ctl/spec.h"
 #include "ctl/text.h"
-
-static int parse_positive_size(const char *option, const char *s, uint64_t *ret) {
-        if (parse_size(s, ret) < 0 || *ret == 0)
-                return ctl_usage("--%s=%s is not a size; give one like 256M or 2G.", option, s);
-        return 1;
-}
-
-static int parse_time(const char *option, const char *s, uint64_t *ret) {
-        if (parse_usec(s, ret) < 0 || *ret == 0)
-                return ctl_usage("--%s=%s is not a time; give one like 30s, 5min or infinity.", option, s);
-        return 1;
-}
+#include "ctl/values.h"
 
 static int set_command(const char *option, const char *s, const char **ret) {
         if (!*s)
@@ -86,15 +74,13 @@ static int template_option(BuildOptions *o, int c) {
                 o->cmdline = optarg;
                 return 1;
         case BUILD_MEMORY:
-                return parse_positive_size("memory", optarg, &o->mem_bytes);
+                return value_size("memory", optarg, &o->mem_bytes);
         case BUILD_DISK:
-                return parse_positive_size("disk", optarg, &o->disk_bytes);
+                return value_size("disk", optarg, &o->disk_bytes);
         case BUILD_CPUS:
-                if (parse_u32(optarg, &o->cpus) < 0 || o->cpus < 1 || o->cpus > 16)
-                        return ctl_usage("--cpus=%s is not a number from 1 to 16.", optarg);
-                return 1;
+                return value_cpus(optarg, &o->cpus);
         case BUILD_TIMEOUT:
-                return parse_time("timeout", optarg, &o->timeout_usec);
+                return value_time("timeout", optarg, &o->timeout_usec);
         }
         return 0;
 }
@@ -113,31 +99,11 @@ static int warm_option(BuildOptions *o, int c) {
         case BUILD_READY:
                 return set_command("ready", optarg, &o->ready);
         case BUILD_READY_TIMEOUT:
-                return parse_time("ready-timeout", optarg, &o->ready_timeout_usec);
+                return value_time("ready-timeout", optarg, &o->ready_timeout_usec);
         case 'e':
         case 'u':
         case 'C':
                 return exec_option(&o->exec, c);
-        }
-        return 0;
-}
-
-static int network_option(BuildOptions *o, int c) {
-        switch (c) {
-        case BUILD_NETWORK:
-                return policy_options_set_default(&o->policy, "network", optarg);
-        case BUILD_ALLOW:
-                return policy_options_add(&o->policy.allow, optarg);
-        case BUILD_DENY:
-                return policy_options_add(&o->policy.deny, optarg);
-        case BUILD_INBOUND:
-                return policy_options_add(&o->policy.inbound, optarg);
-        case BUILD_BUILD_NETWORK:
-                return policy_options_set_default(&o->build_policy, "build-network", optarg);
-        case BUILD_BUILD_ALLOW:
-                return policy_options_add(&o->build_policy.allow, optarg);
-        case BUILD_BUILD_DENY:
-                return policy_options_add(&o->build_policy.deny, optarg);
         }
         return 0;
 }
@@ -147,7 +113,9 @@ int build_option(BuildOptions *o, int c) {
 
         if (r == 0)
                 r = warm_option(o, c);
-        return r != 0 ? r : network_option(o, c);
+        if (r == 0)
+                r = policy_option(&o->policy, CTL_OPTION_POLICY, "network", c);
+        return r != 0 ? r : policy_option(&o->build_policy, CTL_OPTION_BUILD_POLICY, "build-network", c);
 }
 
 int build_options_check(const BuildOptions *o) {

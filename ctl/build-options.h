@@ -49,13 +49,6 @@ enum {
         BUILD_READY,
         BUILD_TIMEOUT,
         BUILD_READY_TIMEOUT,
-        BUILD_NETWORK,
-        BUILD_ALLOW,
-        BUILD_DENY,
-        BUILD_INBOUND,
-        BUILD_BUILD_NETWORK,
-        BUILD_BUILD_ALLOW,
-        BUILD_BUILD_DENY,
 };
 
 #define BUILD_SHORT "e:u:C:"
@@ -75,13 +68,10 @@ enum {
         { "ready", required_argument, NULL, BUILD_READY },              \
         { "timeout", required_argument, NULL, BUILD_TIMEOUT },          \
         { "ready-timeout", required_argument, NULL, BUILD_READY_TIMEOUT }, \
-        { "network", required_argument, NULL, BUILD_NETWORK },          \
-        { "allow", required_argument, NULL, BUILD_ALLOW },              \
-        { "deny", required_argument, NULL, BUILD_DENY },                \
-        { "inbound", required_argument, NULL, BUILD_INBOUND },          \
-        { "build-network", required_argument, NULL, BUILD_BUILD_NETWORK }, \
-        { "build-allow", required_argument, NULL, BUILD_BUILD_ALLOW },  \
-        { "build-deny", required_argument, NULL, BUILD_BUILD_DENY },    \
+        POLICY_OPTIONS("network"),                                      \
+        { "build-network", required_argument, NULL, CTL_OPTION_BUILD_POLICY + POLICY_DEFAULT }, \
+        { "build-allow", required_argument, NULL, CTL_OPTION_BUILD_POLICY + POLICY_ALLOW }, \
+        { "build-deny", required_argument, NULL, CTL_OPTION_BUILD_POLICY + POLICY_DENY }, \
         { "env", required_argument, NULL, 'e' },                        \
         { "user", required_argument, NULL, 'u' },                       \
         { "cwd", required_argument, NULL, 'C' }

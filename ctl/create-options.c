@@ -4,29 +4,7 @@
 #include "base/parse.h"
 #include "ctl/create-options.h"
 #include "ctl/text.h"
-
-static int parse_size_option(const char *option, const char *s, uint64_t *ret) {
-        int r = parse_size(s, ret);
-        if (r < 0)
-                return ctl_usage("--%s=%s is not a size; give one like 256M or 2G.", option, s);
-        if (*ret == 0)
-                return ctl_usage("--%s= can't be 0.", option);
-        return 1;
-}
-
-static int parse_cpus(const char *s, uint32_t *ret) {
-        if (parse_u32(s, ret) < 0 || *ret < 1 || *ret > 16)
-                return ctl_usage("--cpus=%s is not a number from 1 to 16.", s);
-        return 1;
-}
-
-static int parse_time_option(const char *option, const char *s, uint64_t *ret) {
-        if (parse_usec(s, ret) < 0)
-                return ctl_usage("--%s=%s is not a time; give one like 30s, 5min or infinity.", option, s);
-        if (*ret == 0)
-                return ctl_usage("--%s= can't be 0; for no end say infinity.", option);
-        return 1;
-}
+#include "ctl/values.h"
 
 static int parse_on_timeout(const char *s, const char **ret) {
         if (!streq(s, "kill") && !streq(s, "pause") && !streq(s, "pause-disk"))
@@ -58,20 +36,6 @@ static int check_one_source(const CreateOptions *o) {
         return 1;
 }
 
-static int network_option(CreateOptions *o, int c) {
-        switch (c) {
-        case CREATE_NETWORK:
-                return policy_options_set_default(&o->policy, "network", optarg);
-        case CREATE_ALLOW:
-                return policy_options_add(&o->policy.allow, optarg);
-        case CREATE_DENY:
-                return policy_options_add(&o->policy.deny, optarg);
-        case CREATE_INBOUND:
-                return policy_options_add(&o->policy.inbound, optarg);
-        }
-        return limit_option(&o->limits, c);
-}
-
 int create_option(CreateOptions *o, int c) {
         switch (c) {
         case CREATE_TEMPLATE:
@@ -79,24 +43,18 @@ int create_option(CreateOptions *o, int c) {
                         return ctl_usage("--template= needs a name; 'cubectl template list' shows them.");
                 o->template = optarg;
                 return check_one_source(o);
-        case CREATE_MEMORY:
-                return parse_size_option("memory", optarg, &o->mem_bytes);
         case CREATE_DISK:
-                return parse_size_option("disk", optarg, &o->disk_bytes);
+                return value_size("disk", optarg, &o->disk_bytes);
         case CREATE_CPUS:
-                return parse_cpus(optarg, &o->cpus);
+                return value_cpus(optarg, &o->cpus);
         case CREATE_TIMEOUT:
-                return parse_time_option("timeout", optarg, &o->timeout_usec);
+                return value_time("timeout", optarg, &o->timeout_usec);
         case CREATE_IDLE_TIMEOUT:
-                return parse_time_option("idle-timeout", optarg, &o->idle_timeout_usec);
+                return value_time("idle-timeout", optarg, &o->idle_timeout_usec);
         case CREATE_ON_TIMEOUT:
                 return parse_on_timeout(optarg, &o->on_timeout);
         case CREATE_CHECKPOINT:
                 return parse_checkpoint(optarg, &o->checkpoint_usec);
-        case CREATE_CPU_QUOTA:
-                if (parse_cpu_quota(optarg, &o->cpu_quota_usec) < 0)
-                        return ctl_usage("--cpu-quota=%s is not a percentage; give one like 50%%.", optarg);
-                return 1;
         case CREATE_HOSTNAME:
                 o->hostname = optarg;
                 return 1;
@@ -106,7 +64,8 @@ int create_option(CreateOptions *o, int c) {
                 o->request_id = optarg;
                 return 1;
         }
-        return network_option(o, c);
+        int r = policy_option(&o->policy, CTL_OPTION_POLICY, "network", c);
+        return r != 0 ? r : limit_option(&o->limits, c);
 }
 
 int create_source(CreateOptions *o, const char *s) {
@@ -154,8 +113,6 @@ static int append_checkpoint(sd_bus_message *m, uint64_t usec) {
 int create_options_append(sd_bus_message *m, const CreateOptions *o) {
         int r = sd_bus_message_open_container(m, 'a', "{sv}");
         if (r >= 0)
-                r = append_u64(m, "memory", o->mem_bytes);
-        if (r >= 0)
                 r = append_u64(m, "disk", o->disk_bytes);
         if (r >= 0)
                 r = append_u64(m, "timeout", o->timeout_usec);
@@ -165,8 +122,6 @@ int create_options_append(sd_bus_message *m, const CreateOptions *o) {
                 r = append_string(m, "on-timeout", o->on_timeout);
         if (r >= 0)
                 r = append_checkpoint(m, o->checkpoint_usec);
-        if (r >= 0)
-                r = append_u64(m, "cpu-quota", o->cpu_quota_usec);
         if (r >= 0 && o->cpus > 0)
                 r = sd_bus_message_append(m, "{sv}", "cpus", "u", o->cpus);
         if (r >= 0)

@@ -16,7 +16,7 @@ typedef struct CreateOptions {
         const char *source;   /* in place of it: "snapshot:ID" or "template:NAME" */
         const char *hostname, *request_id;
         const char *on_timeout;
-        uint64_t mem_bytes, disk_bytes, timeout_usec, idle_timeout_usec, cpu_quota_usec;
+        uint64_t disk_bytes, timeout_usec, idle_timeout_usec;
         uint64_t checkpoint_usec; /* UINT64_MAX: before each exec */
         uint32_t cpus;
         char **labels;        /* KEY=VALUE */
@@ -27,36 +27,25 @@ typedef struct CreateOptions {
 
 enum {
         CREATE_TEMPLATE = CTL_OPTION_CREATE,
-        CREATE_MEMORY,
         CREATE_CPUS,
         CREATE_DISK,
         CREATE_TIMEOUT,
         CREATE_IDLE_TIMEOUT,
         CREATE_ON_TIMEOUT,
         CREATE_CHECKPOINT,
-        CREATE_CPU_QUOTA,
         CREATE_HOSTNAME,
         CREATE_LABEL,
         CREATE_REQUEST_ID,
-        CREATE_NETWORK,
-        CREATE_ALLOW,
-        CREATE_DENY,
-        CREATE_INBOUND,
 };
 
 /* Those that a copy can have otherwise than what it is a copy of. */
 #define FORK_OPTIONS                                                            \
-        { "memory", required_argument, NULL, CREATE_MEMORY },                   \
         { "timeout", required_argument, NULL, CREATE_TIMEOUT },                 \
         { "idle-timeout", required_argument, NULL, CREATE_IDLE_TIMEOUT },       \
         { "on-timeout", required_argument, NULL, CREATE_ON_TIMEOUT },           \
         { "checkpoint", required_argument, NULL, CREATE_CHECKPOINT },           \
-        { "cpu-quota", required_argument, NULL, CREATE_CPU_QUOTA },             \
         { "label", required_argument, NULL, CREATE_LABEL },                     \
-        { "network", required_argument, NULL, CREATE_NETWORK },                 \
-        { "allow", required_argument, NULL, CREATE_ALLOW },                     \
-        { "deny", required_argument, NULL, CREATE_DENY },                       \
-        { "inbound", required_argument, NULL, CREATE_INBOUND },                 \
+        POLICY_OPTIONS("network"),                                              \
         LIMIT_OPTIONS
 
 #define CREATE_OPTIONS                                                          \
@@ -68,8 +57,6 @@ enum {
         { "request-id", required_argument, NULL, CREATE_REQUEST_ID }
 
 #define FORK_HELP                                                                       \
-        "     --memory=SIZE        256M, 2G\n"                                          \
-        "     --cpu-quota=PERCENT  CPU time, 100% for each CPU\n"                       \
         "     --timeout=TIME       Lifetime of the sandbox: 30s, 1h, infinity\n"        \
         "     --idle-timeout=TIME  How long it may do nothing\n"                        \
         "     --on-timeout=kill|pause|pause-disk  What either of them does\n"           \

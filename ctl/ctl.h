@@ -54,6 +54,8 @@ enum {
         CTL_OPTION_CREATE = 0x300,
         CTL_OPTION_EXEC = 0x400,
         CTL_OPTION_LIMIT = 0x500,
+        CTL_OPTION_POLICY = 0x600,
+        CTL_OPTION_BUILD_POLICY = 0x700,
 };
 
 #define CTL_GLOBAL_SHORT "hqjlp:H:"

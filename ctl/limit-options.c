@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/parse.h"
 #include "ctl/limit-options.h"
+#include "ctl/values.h"
 
 static int parse_rate(const char *option, const char *s, uint64_t *ret) {
         if (streq(s, "infinity"))
@@ -20,6 +21,10 @@ static int parse_count(const char *option, const char *s, uint32_t *ret) {
 
 int limit_option(LimitOptions *o, int c) {
         switch (c) {
+        case LIMIT_MEMORY:
+                return value_size("memory", optarg, &o->mem_bytes);
+        case LIMIT_CPU_QUOTA:
+                return value_cpu_quota(optarg, &o->cpu_quota_usec);
         case LIMIT_BANDWIDTH_OUT:
                 return parse_rate("bandwidth-out", optarg, &o->bandwidth_out);
         case LIMIT_BANDWIDTH_IN:
@@ -39,9 +44,11 @@ int limit_option(LimitOptions *o, int c) {
 int limit_options_append(sd_bus_message *m, const LimitOptions *o) {
         const struct {
                 const char *name;
-                uint64_t bytes;
+                uint64_t value;
                 uint32_t count;
         } all[] = {
+                { "memory", o->mem_bytes, 0 },
+                { "cpu-quota", o->cpu_quota_usec, 0 },
                 { "network-bandwidth-out", o->bandwidth_out, 0 },
                 { "network-bandwidth-in", o->bandwidth_in, 0 },
                 { "network-packets-out", 0, o->packets_out },
@@ -52,8 +59,8 @@ int limit_options_append(sd_bus_message *m, const LimitOptions *o) {
         int r = 0;
 
         for (size_t i = 0; r >= 0 && i < ELEMENTSOF(all); i++)
-                if (all[i].bytes > 0)
-                        r = sd_bus_message_append(m, "{sv}", all[i].name, "t", all[i].bytes);
+                if (all[i].value > 0)
+                        r = sd_bus_message_append(m, "{sv}", all[i].name, "t", all[i].value);
                 else if (all[i].count > 0)
                         r = sd_bus_message_append(m, "{sv}", all[i].name, "u", all[i].count);
         return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Limits of a sandbox's network as options on a command line: those of `create`, `fork` and `limit`. */
+/* Limits of a sandbox as options on a command line: those of `create`, `fork` and `limit`. */
 
 #include <stdint.h>
 #include <systemd/sd-bus.h>
@@ -11,6 +11,7 @@
 
 /* 0: not given; UINT64_MAX, UINT32_MAX: none. */
 typedef struct LimitOptions {
+        uint64_t mem_bytes, cpu_quota_usec;
         uint64_t bandwidth_out, bandwidth_in;                /* bytes a second */
         uint32_t packets_out, packets_in, new_connections;   /* a second */
         uint32_t open_connections;
@@ -23,11 +24,13 @@ enum {
         LIMIT_PACKETS_IN,
         LIMIT_NEW_CONNECTIONS,
         LIMIT_OPEN_CONNECTIONS,
-        LIMIT_MEMORY,         /* of `limit` alone, as is the next */
+        LIMIT_MEMORY,
         LIMIT_CPU_QUOTA,
 };
 
 #define LIMIT_OPTIONS                                                                   \
+        { "memory", required_argument, NULL, LIMIT_MEMORY },                            \
+        { "cpu-quota", required_argument, NULL, LIMIT_CPU_QUOTA },                      \
         { "bandwidth-out", required_argument, NULL, LIMIT_BANDWIDTH_OUT },              \
         { "bandwidth-in", required_argument, NULL, LIMIT_BANDWIDTH_IN },                \
         { "packets-out", required_argument, NULL, LIMIT_PACKETS_OUT },                  \
@@ -36,6 +39,8 @@ enum {
         { "open-connections", required_argument, NULL, LIMIT_OPEN_CONNECTIONS }
 
 #define LIMIT_HELP                                                                      \
+        "     --memory=SIZE        256M, 2G\n"                                          \
+        "     --cpu-quota=PERCENT  CPU time, 100% for each CPU\n"                       \
         "     --bandwidth-out=SIZE --bandwidth-in=SIZE  Bytes a second: 10M, infinity\n" \
         "     --packets-out=N --packets-in=N            Packets a second\n"             \
         "     --new-connections=N                       Connections begun a second\n"   \

@@ -47,8 +47,7 @@ static const Verb verbs[] = {
           "  show ID | set ID OPTION... | allow|deny|inbound ID RULE... | remove ID RULE... | clear ID\n"
           "     --default=deny|internet  Nothing, or all but private networks\n" POLICY_RULE_OPTIONS_HELP, verb_policy, 1 },
         { "limit", "ID OPTION...", "Change limits of a sandbox",
-          "     --memory=SIZE        256M, 2G\n"
-          "     --cpu-quota=PERCENT  CPU time, 100% for each CPU\n" LIMIT_HELP, verb_limit, 1 },
+          LIMIT_HELP, verb_limit, 1 },
         { "logs", "ID", "Show what the journal has about a sandbox",
           "  -f --follow             Go on with what comes\n"
           "  -n --lines=N            The last N only\n"

@@ -2,16 +2,30 @@
 #include "ctl/policy-options.h"
 #include "ctl/text.h"
 
-int policy_options_set_default(PolicyOptions *o, const char *option, const char *s) {
+static int set_default(PolicyOptions *o, const char *option, const char *s) {
         if (!streq(s, "deny") && !streq(s, "internet"))
                 return ctl_usage("--%s=%s is not known: deny or internet.", option, s);
         o->def = s;
         return 1;
 }
 
-int policy_options_add(char ***list, const char *s) {
+static int add_rule(char ***list, const char *s) {
         int r = text_strv_add(list, s);
         return r < 0 ? r : 1;
+}
+
+int policy_option(PolicyOptions *o, int base, const char *def, int c) {
+        switch (c - base) {
+        case POLICY_DEFAULT:
+                return set_default(o, def, optarg);
+        case POLICY_ALLOW:
+                return add_rule(&o->allow, optarg);
+        case POLICY_DENY:
+                return add_rule(&o->deny, optarg);
+        case POLICY_INBOUND:
+                return add_rule(&o->inbound, optarg);
+        }
+        return 0;
 }
 
 bool policy_options_given(const PolicyOptions *o) {

@@ -14,15 +14,29 @@ typedef struct PolicyOptions {
         char **allow, **deny, **inbound;
 } PolicyOptions;
 
+/* Counted from a base, for a verb may have two policies. */
+enum {
+        POLICY_DEFAULT,
+        POLICY_ALLOW,
+        POLICY_DENY,
+        POLICY_INBOUND,
+};
+
+#define POLICY_OPTIONS(def)                                                                     \
+        { def, required_argument, NULL, CTL_OPTION_POLICY + POLICY_DEFAULT },                   \
+        { "allow", required_argument, NULL, CTL_OPTION_POLICY + POLICY_ALLOW },                 \
+        { "deny", required_argument, NULL, CTL_OPTION_POLICY + POLICY_DENY },                   \
+        { "inbound", required_argument, NULL, CTL_OPTION_POLICY + POLICY_INBOUND }
+
 #define POLICY_RULE_OPTIONS_HELP                                                                \
         "     --allow=RULE         What it may reach nevertheless: 'example.com tcp:443',\n"     \
         "                          '8.8.8.0/24 udp:53'; may be repeated, as may the next two\n"  \
         "     --deny=RULE          What it may not\n"                                           \
         "     --inbound=RULE       Who may connect to it\n"
 
-/* 1, or negative once it was said what is wrong. */
-int policy_options_set_default(PolicyOptions *o, const char *option, const char *s);
-int policy_options_add(char ***list, const char *s);
+/* 1 when c was one of these, 0 when not, negative once it was said what is wrong. def: what the option for the default is
+ * called. */
+int policy_option(PolicyOptions *o, int base, const char *def, int c);
 bool policy_options_given(const PolicyOptions *o);
 void policy_options_done(PolicyOptions *o);
 /* As an a{sv}. */

@@ -13,13 +13,6 @@
 #include "ctl/table.h"
 #include "ctl/text.h"
 
-enum {
-        POLICY_DEFAULT = CTL_OPTION_VERB,
-        POLICY_ALLOW,
-        POLICY_DENY,
-        POLICY_INBOUND,
-};
-
 static const char *const lists[] = { "allow", "deny", "inbound" };
 
 /* Its argument is "ID RULE..." of most words. */
@@ -112,27 +105,10 @@ static int call_set(const char *id, const PolicyOptions *o) {
         return r < 0 ? ctl_fail(r, &error, "set the network policy of sandbox %s", id) : 0;
 }
 
-static int set_option(PolicyOptions *o, int c) {
-        switch (c) {
-        case POLICY_DEFAULT:
-                return policy_options_set_default(o, "default", optarg);
-        case POLICY_ALLOW:
-                return policy_options_add(&o->allow, optarg);
-        case POLICY_DENY:
-                return policy_options_add(&o->deny, optarg);
-        case POLICY_INBOUND:
-                return policy_options_add(&o->inbound, optarg);
-        }
-        return 0;
-}
-
 static int policy_set(int argc, char **argv) {
         static const struct option options[] = {
                 CTL_GLOBAL_OPTIONS,
-                { "default", required_argument, NULL, POLICY_DEFAULT },
-                { "allow", required_argument, NULL, POLICY_ALLOW },
-                { "deny", required_argument, NULL, POLICY_DENY },
-                { "inbound", required_argument, NULL, POLICY_INBOUND },
+                POLICY_OPTIONS("default"),
                 {},
         };
         _cleanup_(policy_options_done) PolicyOptions o = {};
@@ -140,7 +116,7 @@ static int policy_set(int argc, char **argv) {
 
         ctl_reset_getopt();
         while ((c = getopt_long(argc, argv, CTL_GLOBAL_SHORT, options, NULL)) >= 0) {
-                r = set_option(&o, c);
+                r = policy_option(&o, CTL_OPTION_POLICY, "default", c);
                 if (r == 0)
                         r = ctl_global_option(c);
                 if (r < 0)

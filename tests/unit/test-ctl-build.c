@@ -96,13 +96,13 @@ TEST(a_cold_template_runs_nothing) {
 TEST(what_is_reached_in_the_build_and_what_later) {
         BuildOptions o = { .rootfs = "-" };
 
-        assert_eq(build(&o, BUILD_ALLOW, "example.com"), 1);
+        assert_eq(build(&o, CTL_OPTION_POLICY + POLICY_ALLOW, "example.com"), 1);
         assert_ok(build_options_check(&o));
         assert_true(!policy_options_given(&o.build_policy));
-        assert_eq(build(&o, BUILD_BUILD_ALLOW, "pypi.org"), 1);
+        assert_eq(build(&o, CTL_OPTION_BUILD_POLICY + POLICY_ALLOW, "pypi.org"), 1);
         assert_streq(o.policy.allow[0], "example.com");
         assert_streq(o.build_policy.allow[0], "pypi.org");
-        assert_true(build(&o, BUILD_BUILD_NETWORK, "all") < 0);
+        assert_true(build(&o, CTL_OPTION_BUILD_POLICY + POLICY_DEFAULT, "all") < 0);
         /* a template without a warm guest may have a policy, but nothing is run that could have another */
         o.no_warm = true;
         assert_true(build_options_check(&o) < 0);

@@ -21,25 +21,26 @@ static int exec(ExecOptions *o, int c, const char *argument) {
 TEST(sizes_and_numbers) {
         CreateOptions o = {};
 
-        assert_eq(create(&o, CREATE_MEMORY, "256M"), 1);
-        assert_eq(o.mem_bytes, MIB(256));
+        assert_eq(create(&o, LIMIT_MEMORY, "256M"), 1);
+        assert_eq(o.limits.mem_bytes, MIB(256));
         assert_eq(create(&o, CREATE_DISK, "1.5G"), 1);
         assert_eq(o.disk_bytes, MIB(1536));
         assert_eq(create(&o, CREATE_CPUS, "16"), 1);
         assert_eq(o.cpus, 16);
         assert_eq(create(&o, CREATE_TIMEOUT, "infinity"), 1);
         assert_true(o.timeout_usec == UINT64_MAX);
-        assert_eq(create(&o, CREATE_CPU_QUOTA, "50%"), 1);
-        assert_eq(o.cpu_quota_usec, 500000);
+        assert_eq(create(&o, LIMIT_CPU_QUOTA, "50%"), 1);
+        assert_eq(o.limits.cpu_quota_usec, 500000);
 
-        assert_true(create(&o, CREATE_MEMORY, "0") < 0);
-        assert_true(create(&o, CREATE_MEMORY, "much") < 0);
+        assert_true(create(&o, LIMIT_MEMORY, "0") < 0);
+        assert_true(create(&o, LIMIT_MEMORY, "much") < 0);
         assert_true(create(&o, CREATE_DISK, "0") < 0);
         assert_true(create(&o, CREATE_CPUS, "0") < 0);
         assert_true(create(&o, CREATE_CPUS, "17") < 0);
         assert_true(create(&o, CREATE_CPUS, "-1") < 0);
         assert_true(create(&o, CREATE_TIMEOUT, "0") < 0);
-        assert_true(create(&o, CREATE_CPU_QUOTA, "50") < 0);
+        assert_true(create(&o, LIMIT_CPU_QUOTA, "50") < 0);
+        assert_true(create(&o, LIMIT_CPU_QUOTA, "0%") < 0);
         assert_true(create(&o, CREATE_TEMPLATE, "") < 0);
 }
 
@@ -71,15 +72,15 @@ TEST(network_policies) {
         CreateOptions o = {};
 
         assert_true(!policy_options_given(&o.policy));
-        assert_eq(create(&o, CREATE_NETWORK, "internet"), 1);
-        assert_true(create(&o, CREATE_NETWORK, "yes") < 0);
+        assert_eq(create(&o, CTL_OPTION_POLICY + POLICY_DEFAULT, "internet"), 1);
+        assert_true(create(&o, CTL_OPTION_POLICY + POLICY_DEFAULT, "yes") < 0);
         assert_streq(o.policy.def, "internet");
         create_options_done(&o);
 
         o = (CreateOptions) {};
-        assert_eq(create(&o, CREATE_ALLOW, "8.8.8.8 udp:53"), 1);
-        assert_eq(create(&o, CREATE_ALLOW, "example.com."), 1);
-        assert_eq(create(&o, CREATE_INBOUND, "all"), 1);
+        assert_eq(create(&o, CTL_OPTION_POLICY + POLICY_ALLOW, "8.8.8.8 udp:53"), 1);
+        assert_eq(create(&o, CTL_OPTION_POLICY + POLICY_ALLOW, "example.com."), 1);
+        assert_eq(create(&o, CTL_OPTION_POLICY + POLICY_INBOUND, "all"), 1);
         assert_true(policy_options_given(&o.policy) && !o.policy.def && !o.policy.deny);
         assert_streq(o.policy.allow[0], "8.8.8.8 udp:53");
         assert_streq(o.policy.allow[1], "example.com.");
