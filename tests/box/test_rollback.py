@@ -66,7 +66,7 @@ def test_memory_disk_and_processes_are_those_of_then(taken):
         before, pid = count(sandbox_id), vmm(sandbox_id)
         instant = taken(sandbox_id)
         after = count(sandbox_id)
-        wait_for("it to count on", lambda: count(sandbox_id) > after + 5000)
+        wait_for("it to count on", lambda: count(sandbox_id) > after + 5000, timeout=300)
         put(sandbox_id, 100, "later")
         put(sandbox_id, 101, "later")
         late = count(sandbox_id)
