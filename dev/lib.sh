@@ -21,14 +21,18 @@ need_root() { [[ $EUID -eq 0 ]] || die "needs root"; }
 # Names in a package list: one a line, # starts a comment.
 packages_in() { sed 's/#.*//' "$@" | tr -s '[:space:]' '\n' | sed '/^$/d'; }
 
-# alone COMMAND..: while no other script of ours runs apt, which does not wait for the lock of its lists.
-alone() {
-    mkdir -p "$cache"
+# holding LOCK COMMAND..: whoever comes second waits. What the command starts does not get the lock's descriptor: a daemon
+# would keep it.
+holding() {
+    mkdir -p "${1%/*}"
     (
         flock 9
-        "$@" 9>&-
-    ) 9>"$cache/apt.lock"
+        "${@:2}" 9>&-
+    ) 9>"$1"
 }
+
+# alone COMMAND..: while no other script of ours runs apt, which does not wait for the lock of its lists.
+alone() { holding "$cache/apt.lock" "$@"; }
 
 # Installs those of the packages that are missing, and touches nothing if none is.
 install_packages() {
@@ -38,7 +42,8 @@ install_packages() {
     done
     [[ ${#missing[@]} -gt 0 ]] || return 0
     need_root
-    alone install_missing "${missing[@]}"
+    # spelled out: errexit is off wherever somebody looks at the status, and in command substitutions
+    alone install_missing "${missing[@]}" || exit 1
 }
 
 install_missing() {
@@ -49,7 +54,7 @@ install_missing() {
     "${install[@]}" --simulate >/dev/null 2>&1 || "${apt[@]}" update >&2
     "${install[@]}" >&2 </dev/null && return 0
     say "trying again with new lists of packages"
-    "${apt[@]}" update >&2
+    "${apt[@]}" update >&2 || die "the lists of packages can't be fetched, and these are needed: $*"
     "${install[@]}" >&2 </dev/null || die "these packages are needed: $*"
 }
 
@@ -73,9 +78,10 @@ e2b_sdk() {
     if [[ ! -x $dir/bin/python ]]; then
         say "installing ${packages[*]}"
         rm -rf "$dir.new"
-        /usr/bin/python3 -m venv "$dir.new"
-        "$dir.new/bin/python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" >&2
-        mv "$dir.new" "$dir"
+        /usr/bin/python3 -m venv "$dir.new" >&2 || die "no environment for E2B's SDK could be made in $dir.new"
+        "$dir.new/bin/python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" >&2 ||
+            die "${packages[*]} could not be installed from PyPI; run it again once that can be reached"
+        mv "$dir.new" "$dir" || die "$dir is in the way"
     fi
     echo "$dir"
 }
@@ -97,17 +103,12 @@ configure_build() {
     [[ -f $dir/build.ninja ]] || meson setup "$dir" "$top" "$@" >&2
 }
 
-# Whoever comes second waits for the first one.
-build() {
-    local lock
-    mkdir -p "$build_dir"
-    exec {lock}>"$build_dir/.lock"
-    flock "$lock"
+build() { holding "$build_dir/.lock" build_held; }
+build_held() {
     install_build_packages
     configure_build "$build_dir"
     say "building"
     ninja -C "$build_dir" --quiet >&2
-    exec {lock}>&-
 }
 
 # The fuzz targets, in a build of their own.
