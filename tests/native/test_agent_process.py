@@ -149,14 +149,14 @@ def test_timeout(agent):
     start = time.monotonic()
     end = agent.wait(agent.exec("sleep", "100", TIMEOUT_USEC=300000))
     assert end == {"EXIT_SIGNAL": 15, "TIMED_OUT": 1}
-    assert 0.25 < time.monotonic() - start < 2
+    assert time.monotonic() - start > 0.25
 
 
 def test_timeout_kills_who_ignores_it(agent):
     start = time.monotonic()
     pid = agent.exec("sh", "-c", "trap '' TERM; sleep 100; sleep 100", TIMEOUT_USEC=500000)
     assert agent.wait(pid) == {"EXIT_SIGNAL": 9, "TIMED_OUT": 1}
-    assert 2 < time.monotonic() - start < 5
+    assert time.monotonic() - start > 2
     assert agent.output(pid) == b""
 
 

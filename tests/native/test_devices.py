@@ -189,7 +189,7 @@ def test_signal_ends_a_program(guest):
 def test_sleep(guest):
     before = time.monotonic()
     assert guest.run('sleep', '1')[0] == 0
-    assert 0.9 < time.monotonic() - before < 5
+    assert time.monotonic() - before > 0.9
 
 
 def test_file(guest):
@@ -289,7 +289,7 @@ def test_client_that_goes_away(guest):
         s.recv(10)
         s.close()
         assert guest.wait(pid) == -13
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while guest.counters()['vsock-connections'] > 1 and time.monotonic() < until:
         time.sleep(0.01)
     assert guest.counters()['vsock-connections'] == 1
