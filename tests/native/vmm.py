@@ -106,6 +106,7 @@ class Role(enum.IntEnum):
     LAYER = 17
     PAGEMAP = 18
     DISK_LAYER = 19
+    DISK_FROZEN = 20
 
 
 class State(enum.IntEnum):
