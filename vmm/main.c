@@ -97,6 +97,7 @@ static int watch_signals(Loop *loop, Machine *machine, ErrorText *e) {
         (void) sigaddset(&set, SIGRTMIN + 4); /* "power off" for systemd and machinectl */
         (void) pthread_sigmask(SIG_BLOCK, &set, NULL);
         (void) signal(SIGPIPE, SIG_IGN);
+        (void) signal(SIGXFSZ, SIG_IGN);
 
         int fd = signalfd(-1, &set, SFD_CLOEXEC|SFD_NONBLOCK);
         int r = fd < 0 ? -errno : loop_add_fd(loop, fd, EPOLLIN, on_signal, machine, &source);

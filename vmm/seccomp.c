@@ -166,6 +166,7 @@ static const Rule rules[] = {
         CALL(eventfd2, C),
         CALL(epoll_create1, C),
         CALL_IF(prctl, C, ARG_IS(0, PR_SET_NAME)),
+        CALL_IF(prlimit64, C, ARG_IS(0, 0)), /* of itself */
         CALL_IF(seccomp, C, ARG_IS(0, SECCOMP_SET_MODE_FILTER)),
 };
 
