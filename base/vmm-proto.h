@@ -162,8 +162,10 @@ typedef enum VmmExitReason {
         VMM_EXIT_KILLED,          /* VMM_OP_KILL */
         VMM_EXIT_STOP_TIMEOUT,    /* asked to power off and did not */
         VMM_EXIT_VMM_ERROR,       /* the VMM itself failed; status: errno */
+        VMM_EXIT_FORBIDDEN_CALL,  /* a thread of it made a system call that its filter forbids; status: the call */
+        _VMM_EXIT_WRITTEN_MAX,
         /* Never written by a VMM; cubed derives them. */
-        VMM_EXIT_OOM,             /* the scope's MemoryMax */
+        VMM_EXIT_OOM = _VMM_EXIT_WRITTEN_MAX, /* the scope's MemoryMax */
         VMM_EXIT_SIGNAL,          /* killed by a signal; status: its number */
         VMM_EXIT_LOST,            /* ended without a word while cubed was away */
         VMM_EXIT_TIMEOUT,         /* lifetime over */

@@ -4,6 +4,7 @@
 
 #include "base/agent-proto.h"
 #include "base/fd-util.h"
+#include "vmm/forbidden.h"
 #include "vmm/jail.h"
 #include "vmm/machine-private.h"
 #include "vmm/memmap.h"
@@ -375,6 +376,7 @@ static int start(Machine *m, ErrorText *e) {
         if (r < 0)
                 return error_set_errno(e, r, "starting the devices");
 
+        forbidden_calls_report_to(m->config.exit_fd);
         r = limit_sizes(m, e);
         if (r < 0)
                 return r;

@@ -13,6 +13,7 @@
 
 #include "base/parse.h"
 #include "vmm/control.h"
+#include "vmm/forbidden.h"
 #include "vmm/jail.h"
 #include "vmm/seccomp.h"
 
@@ -126,6 +127,8 @@ static int setup(const Arguments *arguments, Loop **ret_loop, Machine **ret_mach
                 return r;
 
         r = seccomp_prepare(e);
+        if (r >= 0)
+                r = forbidden_calls_catch(e);
         if (r < 0)
                 return r;
         r = seccomp_apply(SECCOMP_CONSTRUCT);
