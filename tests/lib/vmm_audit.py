@@ -9,9 +9,11 @@ MDWE, securebits) is told by what the VMM does when it starts: tests/native/test
 
 import ctypes
 import dataclasses
+import glob
 import os
 import re
 import socket
+import stat
 
 NO_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 OWN_NAMESPACES = ("mnt", "pid", "ipc", "uts", "net")
@@ -42,8 +44,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclasses.dataclass
 class Fd:
-    """pattern: of what /proc/PID/fd/N points at. mode: as open() would have it."""
-    pattern: str
+    """what: a path or a glob of paths, or a pattern for what has none. mode: as open() would have it."""
+    what: str
     mode: int
     most: int
     least: int = 0
@@ -54,13 +56,13 @@ class Expected:
     uid: int
     disk_bytes: int
     guest_bytes: int
+    plug_bytes: int        # that the guest may get beside
     cpus: int
     fds: list              # Fd
     filters: int           # on cubed, which it inherits
     parent: int            # whose namespaces it must not share
     cgroup: str
     streams: int = 0       # sockets of clients
-    argv: list = None
     environment: tuple = ("PATH=/usr/sbin:/usr/bin", "LANG=C.UTF-8")
 
 
@@ -179,8 +181,9 @@ def words(pid, expected):
 
 
 def limits(pid, expected):
+    guest_bytes = expected.guest_bytes + expected.plug_bytes
     sizes = {"Max file size": range(expected.disk_bytes, expected.disk_bytes + (8 << 20)),
-             "Max address space": range(expected.guest_bytes, expected.guest_bytes + expected.disk_bytes // 4096 + (160 << 20))}
+             "Max address space": range(guest_bytes, guest_bytes + expected.disk_bytes // 4096 + (130 << 20))}
     for line in read(pid, "limits").splitlines()[1:]:
         name, soft, hard = line[:25].strip(), *line[25:].split()[:2]
         if name in UNLIMITED | HOSTS:
@@ -193,6 +196,18 @@ def limits(pid, expected):
             yield f"{name}: {soft}, {hard}"
 
 
+def identity(path):
+    st = os.stat(path)
+    return ("device", st.st_rdev) if stat.S_ISCHR(st.st_mode) else (st.st_dev, st.st_ino)
+
+
+def is_what(fd, pid, number, target):
+    # Paths are those of the mount namespace in which it was opened, which may be gone: the file itself tells.
+    if fd.what.startswith("/"):
+        return identity(f"/proc/{pid}/fd/{number}") in map(identity, glob.glob(fd.what))
+    return re.fullmatch(fd.what, target)
+
+
 def files(pid, expected):
     """Each descriptor is one of the table, and no more of any."""
     counts = [0] * len(expected.fds)
@@ -200,14 +215,14 @@ def files(pid, expected):
         if target.startswith("socket:"):
             continue
         for i, fd in enumerate(expected.fds):
-            if re.fullmatch(fd.pattern, target) and mode == fd.mode:
+            if mode == fd.mode and is_what(fd, pid, number, target):
                 counts[i] += 1
                 break
         else:
             yield f"descriptor {number}: {target}, mode {mode}"
     for fd, n in zip(expected.fds, counts):
         if not fd.least <= n <= fd.most:
-            yield f"{n} of {fd.pattern}, not {fd.least} to {fd.most}"
+            yield f"{n} of {fd.what}, not {fd.least} to {fd.most}"
 
 
 def sockets(pid, expected):
