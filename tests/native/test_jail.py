@@ -3,6 +3,7 @@
 
 What can be seen of it from outside is tests/lib/vmm_audit.py, for which cubed has to have started it."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -30,6 +31,22 @@ ALLOWED = {
     'disk': ANY | LOOP | FILES,
     'vcpu': ANY,
 }
+SAVE = {f'KVM_{verb}_{what}' for verb in ('GET', 'SET') for what in (
+    'REGS', 'MP_STATE', 'SREGS2', 'XCRS', 'DEBUGREGS', 'LAPIC', 'MSRS', 'VCPU_EVENTS', 'DEVICE_ATTR', 'CLOCK')}
+RUN = SAVE | {'KVM_SIGNAL_MSI', 'KVM_CHECK_EXTENSION', 'KVM_SET_USER_MEMORY_REGION', 'KVM_GET_XSAVE2', 'KVM_SET_XSAVE',
+              'KVM_GET_TSC_KHZ', 'KVM_KVMCLOCK_CTRL', 'PAGEMAP_SCAN', 'TUNSETOFFLOAD'}
+ALLOWED_IOCTLS = {
+    'main, before guest code runs': RUN | {
+        'KVM_RUN', 'KVM_GET_API_VERSION', 'KVM_CREATE_VM', 'KVM_ENABLE_CAP', 'KVM_SET_TSS_ADDR', 'KVM_GET_SUPPORTED_CPUID',
+        'KVM_GET_VCPU_MMAP_SIZE', 'KVM_CREATE_VCPU', 'KVM_SET_CPUID2', 'KVM_GET_SREGS', 'KVM_SET_SREGS', 'KVM_IOEVENTFD',
+        'KVM_GET_MSR_INDEX_LIST', 'TUNGETIFF', 'TUNSETVNETHDRSZ'},
+    'main': RUN,
+    'disk': {'KVM_SIGNAL_MSI'},
+    'vcpu': {'KVM_SIGNAL_MSI', 'KVM_RUN', 'KVM_GET_REGS'},
+}
+FCNTLS = {'F_GETFL', 'F_SETFL', 'F_GETFD', 'F_SETFD', 'F_DUPFD_CLOEXEC'}
+PR_SET_NAME = 15
+THREAD = 0x3d0f00
 # They end the thread, or take it where it can't come back from: tests/unit/test-seccomp.c tries them.
 NOT_TRIED = {'exit', 'exit_group', 'rt_sigreturn', 'restart_syscall'}
 # uretprobe() and uprobe(), since Linux 6.14, pass by all filters. Who is not at a probe of the kernel's gets nothing from them.
@@ -52,6 +69,29 @@ def numbers():
     return {name: int(number) for name, number in re.findall(r'#define __NR_(\w+) (\d+)', text)}
 
 
+HEADERS = ('linux/kvm.h', 'linux/if_tun.h', 'linux/fs.h', 'linux/vhost.h', 'linux/sockios.h', 'linux/fiemap.h', 'linux/btrfs.h',
+           'linux/serial.h', 'asm/termbits.h', 'asm/ioctls.h')
+# Structures of these are not in the headers of this architecture.
+OTHER_MACHINES = re.compile(r'KVM_(PPC|ARM|S390|\w*SPAPR|ALLOCATE_RMA)')
+
+
+@pytest.fixture(scope='session')
+def ioctls(tmp_path_factory):
+    """{name: request} of all that these headers know, and one that Debian's do not."""
+    text = ''.join(f'#include <{name}>\n' for name in HEADERS)
+    macros = subprocess.run(['cc', '-E', '-dM', '-xc', '-'], input=text, capture_output=True, text=True, check=True).stdout
+    names = [name for name in re.findall(r'#define ((?:KVM|TUN|FI|FS_IOC|BTRFS_IOC|VHOST|TIOC|TC|SIOC)\w+) (?:_IO|0x)', macros)
+             if not OTHER_MACHINES.match(name)]
+    program = tmp_path_factory.mktemp('ioctls') / 'names'
+    lines = ''.join(f'printf("%s %llu\\n", "{name}", (unsigned long long) {name});\n' for name in names)
+    text = f'#include <stdio.h>\n#include <sys/ioctl.h>\n{text}int main(void) {{ {lines} }}\n'
+    subprocess.run(['cc', '-w', '-xc', '-', '-o', program], input=text, text=True, check=True)
+    listed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    found = {name: int(number) for name, number in map(str.split, listed.splitlines())}
+    assert len(found) > 150
+    return found | {'PAGEMAP_SCAN': 0xc0606610}
+
+
 def tasks(vmm):
     """{name: number} of its threads."""
     found = {}
@@ -71,6 +111,56 @@ def differences(vmm, task, kind, numbers):
             let_through = thread.call(number)
             if let_through != (name in ALLOWED[kind]):
                 yield f'{kind}: {name} is {"let through" if let_through else "forbidden"}'
+
+
+def wrong_arguments(vmm, task, kind, numbers, ioctls):
+    """What is let through or forbidden by its arguments, other than the tables say."""
+    building = kind == 'main, before guest code runs'
+    main = kind.startswith('main')
+    with Injector(vmm.process.pid, task) as thread:
+        allowed = {ioctls[name] & 0xffffffff for name in ALLOWED_IOCTLS[kind]}
+        for name, request in ioctls.items():
+            # Of the request 32 bits count, for the kernel and so for the filter.
+            for value in (request, request | 1 << 40):
+                if thread.call(numbers['ioctl'], -1, value) != ((request & 0xffffffff) in allowed):
+                    yield f'{kind}: ioctl {name} {value:#x}'
+        for command in [*range(64), *range(1024, 1048)]:
+            known = command in {getattr(fcntl, name) for name in FCNTLS}
+            if thread.call(numbers['fcntl'], -1, command) != (main and known):
+                yield f'{kind}: fcntl {command}'
+        for protection in range(16):
+            for name, at in (('mmap', [0, 4096, protection, 0x22]), ('mprotect', [0, 0, protection])):
+                if name == 'mmap' and not protection & 4:
+                    at[1] = 0  # is let through, and maps nothing
+                if thread.call(numbers[name], *at) != (not protection & 4):
+                    yield f'{kind}: {name} with protection {protection}'
+        for option in range(100):
+            if thread.call(numbers['prctl'], option) != (building and option == PR_SET_NAME):
+                yield f'{kind}: prctl {option}'
+        for operation in range(5):
+            if thread.call(numbers['seccomp'], operation) != (building and operation == 1):
+                yield f'{kind}: seccomp {operation}'
+        for flags in [THREAD, 0x11, THREAD & ~0x10000, *(THREAD | 1 << bit for bit in range(32) if not THREAD & 1 << bit)]:
+            # A thread's flags alone would make one.
+            if flags != THREAD and thread.call(numbers['clone'], flags, 0, 0, 0, 0):
+                yield f'{kind}: clone {flags:#x}'
+        for pid in (0, 1, vmm.process.pid):
+            if thread.call(numbers['prlimit64'], pid, 100, 0, 0) != (building and pid == 0):
+                yield f'{kind}: prlimit64 of {pid}'
+
+
+def test_every_argument_before_guest_code_runs(vmm, peer, numbers, ioctls):
+    peer.request(Op.HELLO)
+    assert not list(wrong_arguments(vmm, vmm.process.pid, 'main, before guest code runs', numbers, ioctls))
+
+
+def test_every_argument_of_every_thread(disks, numbers, ioctls):
+    vmm = disks.guest.vmm
+    found = []
+    for name, kind in (('cube-vmm', 'main'), ('vcpu0', 'vcpu'), ('disk', 'disk')):
+        found += wrong_arguments(vmm, tasks(vmm)[name], kind, numbers, ioctls)
+    assert not found
+    disks.guest.peer.request(Op.HELLO)
 
 
 def test_every_call_before_guest_code_runs(vmm, peer, numbers):
