@@ -13,6 +13,7 @@ static const char *const reason_table[_VMM_EXIT_REASON_MAX] = {
         [VMM_EXIT_KILLED] = "killed",
         [VMM_EXIT_STOP_TIMEOUT] = "stop-timeout",
         [VMM_EXIT_VMM_ERROR] = "vmm-error",
+        [VMM_EXIT_FORBIDDEN_CALL] = "forbidden-call",
         [VMM_EXIT_OOM] = "oom-kill",
         [VMM_EXIT_SIGNAL] = "signal",
         [VMM_EXIT_LOST] = "lost",

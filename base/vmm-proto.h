@@ -66,7 +66,8 @@ typedef enum VmmOp {
                                   guest's memory: its pages are private no more. Several: the whole chain,
                                   lowest first, that replaces the present one and ends with that file.
                                   FD DISK_OVERLAY, empty: what the writable disk writes to from now on; the
-                                  present one becomes its uppermost layer, never written again. With
+                                  present one becomes its uppermost layer, never written again. FD
+                                  DISK_FROZEN: it is read from this one from there on. Or, with
                                   FD DISK_LAYER..., lowest first: the whole chain of layers that replaces
                                   the present one and ends with the present overlay's file */
         VMM_OP_SAVE,           /* [paused; built by LOAD] FD STATE (written), FD PAGEMAP -> ID, RUNS: the
@@ -131,6 +132,8 @@ typedef enum VmmFdRole {
         VMM_FD_PAGEMAP,        /* /proc/<pid>/pagemap of this VMM, which can't open it itself */
         VMM_FD_DISK_LAYER,     /* read-only: an overlay that is written no more, between the writable disk's base
                                   and its overlay; lowest first, at most VMM_DISK_LAYERS_MAX */
+        VMM_FD_DISK_FROZEN,    /* read-only: the file that the writable disk's overlay is, which takes the
+                                  place of the descriptor that could write to it */
         _VMM_FD_ROLE_MAX,
 } VmmFdRole;
 
@@ -159,8 +162,10 @@ typedef enum VmmExitReason {
         VMM_EXIT_KILLED,          /* VMM_OP_KILL */
         VMM_EXIT_STOP_TIMEOUT,    /* asked to power off and did not */
         VMM_EXIT_VMM_ERROR,       /* the VMM itself failed; status: errno */
+        VMM_EXIT_FORBIDDEN_CALL,  /* a thread of it made a system call that its filter forbids; status: the call */
+        _VMM_EXIT_WRITTEN_MAX,
         /* Never written by a VMM; cubed derives them. */
-        VMM_EXIT_OOM,             /* the scope's MemoryMax */
+        VMM_EXIT_OOM = _VMM_EXIT_WRITTEN_MAX, /* the scope's MemoryMax */
         VMM_EXIT_SIGNAL,          /* killed by a signal; status: its number */
         VMM_EXIT_LOST,            /* ended without a word while cubed was away */
         VMM_EXIT_TIMEOUT,         /* lifetime over */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
 #include <netinet/in.h>
+#include <seccomp.h>
 #include <stdio.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -316,6 +318,16 @@ void audit_failed(Audit *a, const Sandbox *s, const char *why) {
         audit_submit(a, &b);
 }
 
+/* What the kernel calls a system call, by a number that a VMM wrote. */
+static void add_call(Builder *b, const Sandbox *s, uint32_t call) {
+        char *name = call <= INT_MAX ? seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, (int) call) : NULL;
+
+        add(b, "CUBE_SYSTEM_CALL", "%s", name ?: "unknown");
+        add(b, "MESSAGE", "Sandbox %s ended: forbidden-call, its VMM made system call %u (%s), which its filter does not allow",
+            s->id, call, name ?: "unknown");
+        free(name);
+}
+
 void audit_exited(Audit *a, const Sandbox *s) {
         Builder b;
         bool wanted = s->exit_reason == VMM_EXIT_POWEROFF || s->exit_reason == VMM_EXIT_KILLED ||
@@ -327,7 +339,10 @@ void audit_exited(Audit *a, const Sandbox *s) {
         begin_sandbox(&b, AUDIT_ID_EXITED, "exit", wanted ? LOG_INFO : LOG_WARNING, s);
         add(&b, "CUBE_REASON", "%s", reason);
         add(&b, "CUBE_STATUS", "%u", s->exit_status);
-        add(&b, "MESSAGE", "Sandbox %s ended: %s, status %u", s->id, reason, s->exit_status);
+        if (s->exit_reason == VMM_EXIT_FORBIDDEN_CALL)
+                add_call(&b, s, s->exit_status);
+        else
+                add(&b, "MESSAGE", "Sandbox %s ended: %s, status %u", s->id, reason, s->exit_status);
         audit_submit(a, &b);
 }
 

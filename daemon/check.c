@@ -326,6 +326,19 @@ static void check_core_scheduling(const Check *c) {
                      "the kernel lacks it, and two sandboxes may share a core");
 }
 
+static void check_landlock(const Check *c) {
+        /* The version that brought each: files 1, TCP 4, sockets and signals 6. */
+        int version = (int) syscall(SYS_landlock_create_ruleset, NULL, 0, 1U);
+
+        if (version < 0)
+                check_tell(c, "landlock", CHECK_WARNING,
+                           "Use a kernel with CONFIG_SECURITY_LANDLOCK, and landlock in lsm= of its command line: VMMs do without one of their walls.",
+                           "the kernel lacks it");
+        else
+                check_tell(c, "landlock", CHECK_OK, NULL, "version %d: VMMs reach no files%s%s", version, version >= 4 ? ", no TCP" : "",
+                           version >= 6 ? ", no abstract sockets and no other processes" : "");
+}
+
 static void check_own(const Check *c) {
         const Manager *m = c->manager;
 
@@ -354,6 +367,7 @@ static void check_all(const Check *c, const NetResult *found) {
         check_disk(c);
         check_polkit(c);
         check_core_scheduling(c);
+        check_landlock(c);
         check_templates(c);
         check_own(c);
         check_network(c, found);

@@ -342,8 +342,9 @@ static void on_resumed(VmmClient *v, int error, const char *message, const Packe
 static int attach_layers(Capture *c, Attached *a, sd_bus_error *error) {
         int r = c->whole_chain ? attach_memory_layers(a, c->snapshot, error) :
                                  attach_snapshot_file(a, c->snapshot, VMM_FD_LAYER, SNAPSHOT_FILE_MEMORY, error);
-        if (r >= 0 && c->whole_chain)
-                r = attach_disk_layers(a, c->snapshot, error);
+        if (r >= 0)
+                r = c->whole_chain ? attach_disk_layers(a, c->snapshot, error) :
+                                     attach_snapshot_file(a, c->snapshot, VMM_FD_DISK_FROZEN, SNAPSHOT_FILE_DISK, error);
         return r < 0 ? r : attach(a, VMM_FD_DISK_OVERLAY, c->overlay_fd);
 }
 

@@ -16,6 +16,7 @@
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/audit.h"
+#include "daemon/core-sched.h"
 #include "daemon/host-network.h"
 #include "daemon/id.h"
 #include "daemon/log.h"
@@ -439,6 +440,24 @@ int sandbox_connect(Sandbox *s) {
         return 0;
 }
 
+/* Adopted ones are not ours to reap: their pid may be another's by now. */
+static bool shares_core(const Sandbox *s, const Sandbox *other) {
+        return other != s && other->owner_uid == s->owner_uid && other->vmm_pid > 0 && !other->priv->exited && !other->priv->adopted;
+}
+
+/* Where it does not work out the VMM has a cookie of its own, which is the safe side. */
+static void share_core(const Sandbox *s) {
+        const Manager *m = s->manager;
+
+        for (size_t i = 0; i < m->n_sandboxes; i++)
+                if (shares_core(s, m->sandboxes[i])) {
+                        int r = core_sched_share(m->sandboxes[i]->vmm_pid, s->vmm_pid);
+                        if (r < 0 && r != -EOPNOTSUPP)
+                                log_warning_errno(r, "Sandbox %s: its VMM does not share cores with others of its owner: %m", s->id);
+                        return;
+                }
+}
+
 static void on_scope(Scope *scope, const sd_bus_error *error, void *userdata) {
         Sandbox *s = userdata;
 
@@ -449,6 +468,7 @@ static void on_scope(Scope *scope, const sd_bus_error *error, void *userdata) {
                 return;
         }
         s->priv->step = STEP_CONNECT;
+        share_core(s);
         int r = vmm_gate_open(&s->priv->process);
         if (r < 0) {
                 fail_errno(s, r, "starting its VMM");

@@ -95,7 +95,7 @@ bool sandbox_read_exit_record(const char *dir, VmmExitRecord *ret) {
         if (fd < 0 || read(fd, &record, sizeof(record)) != sizeof(record))
                 return false;
         if (record.magic != VMM_EXIT_RECORD_MAGIC || record.version != 1 || record.reason == VMM_EXIT_NONE ||
-            record.reason > VMM_EXIT_VMM_ERROR)
+            record.reason >= _VMM_EXIT_WRITTEN_MAX)
                 return false;
         record.message[sizeof(record.message) - 1] = 0;
         *ret = record;

@@ -12,8 +12,6 @@
 #include "base/fd-util.h"
 #include "daemon/tool.h"
 
-#define NICE_LEVEL 10
-/* The exit status of a child that did not get as far as its program. */
 #define EXIT_SETUP 120
 
 /* What comes out of a pipe: all of it up to a ceiling, or its end. */
@@ -269,7 +267,6 @@ static void child_limits(const ToolSpec *spec) {
 
         if (setrlimit(RLIMIT_CORE, &none) < 0 || (spec->file_bytes_max > 0 && setrlimit(RLIMIT_FSIZE, &size) < 0))
                 child_fail("limits");
-        (void) setpriority(PRIO_PROCESS, 0, NICE_LEVEL);
 }
 
 _noreturn_ static void child_run(const ToolSpec *spec, pid_t parent, int null_fd, int stderr_fd, int report_fd) {

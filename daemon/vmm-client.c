@@ -494,7 +494,7 @@ static void event_exit(VmmClient *c, const PacketBody *body) {
                         (void) tlv_get_u32(&t, &reason);
                 else if (t.tag == VMM_TAG_STATUS)
                         (void) tlv_get_u32(&t, &status);
-        if (reason > VMM_EXIT_VMM_ERROR)
+        if (reason >= _VMM_EXIT_WRITTEN_MAX)
                 reason = VMM_EXIT_NONE;
         c->events->exiting(c, (VmmExitReason) reason, status, c->userdata);
 }

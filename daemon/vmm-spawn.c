@@ -10,6 +10,7 @@
 
 #include "base/fd-util.h"
 #include "base/vmm-proto.h"
+#include "daemon/core-sched.h"
 #include "daemon/vmm-spawn.h"
 
 /* Of a VMM: cubed protects itself from the OOM killer, its sandboxes shall go before the host's
@@ -30,6 +31,7 @@ typedef enum SpawnStep {
         STEP_NAMESPACES,
         STEP_NETNS,
         STEP_STREAMS,
+        STEP_CORES,
         STEP_EXEC,
         _STEP_MAX,
 } SpawnStep;
@@ -39,6 +41,7 @@ static const char *const step_text[_STEP_MAX] = {
         [STEP_NAMESPACES] = "making its namespaces",
         [STEP_NETNS] = "entering its network namespace",
         [STEP_STREAMS] = "opening its standard streams",
+        [STEP_CORES] = "keeping its cores from others",
         [STEP_EXEC] = "executing cube-vmm",
 };
 
@@ -129,6 +132,12 @@ static _noreturn_ void child_run(const ChildPlan *p) {
 
         if (child_arrange_fds(p) < 0)
                 child_fail(p->status_fd, STEP_FDS);
+        /* Before the gate, since cubed may put another in its place then. */
+        int r = core_sched_new();
+        if (r < 0) {
+                errno = -r;
+                child_fail(CHILD_STATUS, STEP_CORES);
+        }
 
         ssize_t n;
         do

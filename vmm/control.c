@@ -165,7 +165,8 @@ static int check_roles(Request *q, const Params *p, uint64_t roles) {
 
 /* Not more of any role than ret has room for. */
 static int check_counts(Request *q, const Params *p, const char *what) {
-        if (param_fd(q, p, VMM_FD_STATE, 1) || param_fd(q, p, VMM_FD_DISK_OVERLAY, 1))
+        if (param_fd(q, p, VMM_FD_STATE, 1) || param_fd(q, p, VMM_FD_DISK_OVERLAY, 1) ||
+            param_fd(q, p, VMM_FD_DISK_FROZEN, 1))
                 return error_set(&q->e, -EINVAL, "%s takes one file of this role", what);
         if (param_fd(q, p, VMM_FD_LAYER, SNAPSHOT_LAYERS_MAX))
                 return error_set(&q->e, -E2BIG, "%s takes at most %u memory files", what, SNAPSHOT_LAYERS_MAX);
@@ -191,6 +192,10 @@ static int params_snapshot(Request *q, const Params *p, const char *what, Snapsh
                 ret->disk.layer_fds[ret->disk.n_layers++] = TAKE_FD(*fd);
         if ((fd = param_fd(q, p, VMM_FD_DISK_OVERLAY, 0)))
                 ret->disk.overlay_fd = TAKE_FD(*fd);
+        if ((fd = param_fd(q, p, VMM_FD_DISK_FROZEN, 0))) {
+                ret->disk.has_frozen = true;
+                ret->disk.frozen_fd = TAKE_FD(*fd);
+        }
         return 0;
 }
 
@@ -229,7 +234,7 @@ static int op_resume(Control *c, Request *q) {
 
         int r = params_parse(q, TAKES(VMM_TAG_FRAME) | TAKES(VMM_TAG_FD), &p);
         if (r >= 0)
-                r = check_roles(q, &p, TAKES(VMM_FD_LAYER) | DISK_ROLES);
+                r = check_roles(q, &p, TAKES(VMM_FD_LAYER) | TAKES(VMM_FD_DISK_FROZEN) | DISK_ROLES);
         if (r < 0)
                 return r;
 

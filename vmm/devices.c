@@ -113,6 +113,7 @@ static void on_control_lost(void *userdata) {
 static void *disk_thread(void *userdata) {
         Devices *d = userdata;
 
+        (void) pthread_setname_np(pthread_self(), "disk");
         int r = seccomp_apply(SECCOMP_DISK);
         if (r >= 0)
                 r = loop_run(d->disk_loop);
@@ -188,8 +189,9 @@ static int start_disk_thread(Devices *d) {
         if (r != 0)
                 return -r;
 
-        /* Signals are the main thread's. */
+        /* Signals are the main thread's, but for that of its own filter. */
         sigfillset(&all);
+        sigdelset(&all, SIGSYS);
         (void) pthread_sigmask(SIG_SETMASK, &all, &before);
         r = pthread_attr_setstacksize(&attr, DISK_STACK_BYTES);
         if (r == 0)

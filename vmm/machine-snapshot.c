@@ -134,7 +134,7 @@ static int open_new_layers(const Machine *m, const SnapshotFds *files, LayerStac
 static int prepare_disk(Machine *m, OverlayFds *fds, OverlayChange *ret, ErrorText *e) {
         Overlay *overlay = devices_overlay(m->devices);
 
-        if (fds->overlay_fd < 0 && fds->n_layers == 0)
+        if (fds->overlay_fd < 0 && !fds->has_frozen && fds->n_layers == 0)
                 return 0;
         if (!overlay)
                 return error_set(e, -EINVAL, "RESUME: an overlay, but there is no disk that could be written");

@@ -4,6 +4,8 @@
 
 #include "base/agent-proto.h"
 #include "base/fd-util.h"
+#include "vmm/forbidden.h"
+#include "vmm/jail.h"
 #include "vmm/machine-private.h"
 #include "vmm/memmap.h"
 #include "vmm/pvh.h"
@@ -12,6 +14,8 @@
 
 /* Of our own request to power off; cubed's requests have smaller ids. Its answer is nobody's. */
 #define POWEROFF_ID UINT32_MAX
+/* What a VMM maps beside its guest's memory and its disk's map: itself, stacks, buffers, a snapshot that is read. */
+#define ADDRESS_BYTES_OWN MIB(128)
 /* How long the end waits for all vCPUs to leave the guest. */
 #define PARK_TIMEOUT_USEC (100 * USEC_PER_MSEC)
 
@@ -357,11 +361,25 @@ int machine_build(Machine *m, BuildConfig *config, ErrorText *e) {
         return 0;
 }
 
+/* The largest file it writes is the disk's, or the state of a snapshot. A rollback makes the disk's map anew beside the
+ * one there is. */
+static int limit_sizes(const Machine *m, ErrorText *e) {
+        const Overlay *overlay = devices_overlay(m->devices);
+        uint64_t map_bytes = overlay ? overlay->n_blocks / 2 : 0, disk_bytes = overlay ? overlay->disk_bytes : 0;
+
+        return jail_limit_sizes(guest_mem_bytes(&m->vm.mem) + 2 * map_bytes + ADDRESS_BYTES_OWN,
+                                MAX(disk_bytes, (uint64_t) SNAPSHOT_STATE_BYTES_MAX), e);
+}
+
 static int start(Machine *m, ErrorText *e) {
         int r = devices_start(m->devices);
         if (r < 0)
                 return error_set_errno(e, r, "starting the devices");
 
+        forbidden_calls_report_to(m->config.exit_fd);
+        r = limit_sizes(m, e);
+        if (r < 0)
+                return r;
         r = seccomp_apply(SECCOMP_RUN);
         if (r < 0)
                 return error_set_errno(e, r, "narrowing the system call filter");

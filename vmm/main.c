@@ -13,6 +13,7 @@
 
 #include "base/parse.h"
 #include "vmm/control.h"
+#include "vmm/forbidden.h"
 #include "vmm/jail.h"
 #include "vmm/seccomp.h"
 
@@ -97,6 +98,7 @@ static int watch_signals(Loop *loop, Machine *machine, ErrorText *e) {
         (void) sigaddset(&set, SIGRTMIN + 4); /* "power off" for systemd and machinectl */
         (void) pthread_sigmask(SIG_BLOCK, &set, NULL);
         (void) signal(SIGPIPE, SIG_IGN);
+        (void) signal(SIGXFSZ, SIG_IGN);
 
         int fd = signalfd(-1, &set, SFD_CLOEXEC|SFD_NONBLOCK);
         int r = fd < 0 ? -errno : loop_add_fd(loop, fd, EPOLLIN, on_signal, machine, &source);
@@ -125,6 +127,8 @@ static int setup(const Arguments *arguments, Loop **ret_loop, Machine **ret_mach
                 return r;
 
         r = seccomp_prepare(e);
+        if (r >= 0)
+                r = forbidden_calls_catch(e);
         if (r < 0)
                 return r;
         r = seccomp_apply(SECCOMP_CONSTRUCT);

@@ -157,6 +157,8 @@ void overlay_fds_done(OverlayFds *fds) {
         for (unsigned i = 0; i < fds->n_layers; i++)
                 safe_close(fds->layer_fds[i]);
         safe_close(fds->overlay_fd);
+        if (fds->has_frozen)
+                safe_close(fds->frozen_fd);
         *fds = OVERLAY_FDS_NONE;
 }
 
@@ -282,6 +284,21 @@ static int check_empty(int fd, ErrorText *e) {
         return errno == ENXIO ? 0 : error_set_errno(e, -errno, "disk overlay");
 }
 
+static bool same_file(const OverlayFile *a, const OverlayFile *b) {
+        return a->dev == b->dev && a->ino == b->ino;
+}
+
+static int check_frozen(const Overlay *o, int fd, ErrorText *e) {
+        const Overlay nothing = { .disk_bytes = o->disk_bytes };
+        OverlayFile file;
+
+        int r = inspect(&nothing, fd, "frozen disk overlay", false, &file, e);
+        if (r < 0)
+                return r;
+        return same_file(&file, &o->files[o->top]) ? 0 :
+                error_set(e, -EINVAL, "the frozen disk overlay is another file than the present overlay");
+}
+
 static int prepare_push(const Overlay *o, OverlayFds *fds, OverlayChange *ret, ErrorText *e) {
         if (o->top == OVERLAY_FILES_MAX - 1)
                 return error_set(e, -E2BIG, "the disk has %u layers, no more can be: give a shorter chain of the same "
@@ -289,17 +306,20 @@ static int prepare_push(const Overlay *o, OverlayFds *fds, OverlayChange *ret, E
         int r = inspect(o, fds->overlay_fd, "disk overlay", true, &ret->next, e);
         if (r >= 0)
                 r = check_empty(fds->overlay_fd, e);
+        if (r >= 0 && fds->has_frozen)
+                r = check_frozen(o, fds->frozen_fd, e);
         if (r < 0)
                 return r;
         fds->overlay_fd = -EBADF;
+        ret->freezes = fds->has_frozen;
+        ret->frozen_fd = TAKE_FD(fds->frozen_fd);
+        fds->has_frozen = false;
         ret->pushes = true;
         return 0;
 }
 
 static int check_ends_with_top(const Overlay *o, const Overlay *other, ErrorText *e) {
-        const OverlayFile *last = &other->files[other->top - 1], *top = &o->files[o->top];
-
-        return last->dev == top->dev && last->ino == top->ino ? 0 :
+        return same_file(&other->files[other->top - 1], &o->files[o->top]) ? 0 :
                 error_set(e, -EINVAL, "the chain of disk layers does not end with the present overlay");
 }
 
@@ -312,6 +332,8 @@ int overlay_prepare_next(const Overlay *o, OverlayFds *fds, OverlayChange *ret, 
         int r = check_writable(o, e);
         if (r >= 0 && fds->overlay_fd < 0)
                 r = error_set(e, -EINVAL, "layers of a disk without an overlay");
+        if (r >= 0 && fds->n_layers > 0 && fds->has_frozen)
+                r = error_set(e, -EINVAL, "a chain of disk layers and a frozen disk overlay");
         if (r >= 0 && fds->n_layers > 0) {
                 r = check_empty(fds->overlay_fd, e);
                 if (r >= 0)
@@ -351,9 +373,13 @@ void overlay_change(Overlay *o, OverlayChange *c) {
         assert(o);
         assert(c);
 
+        if (c->freezes) {
+                safe_close(o->files[o->top].fd);
+                o->files[o->top].fd = TAKE_FD(c->frozen_fd);
+        }
         if (c->pushes)
                 o->files[++o->top] = c->next;
-        c->pushes = false;
+        c->freezes = c->pushes = false;
         if (c->swaps) {
                 Overlay before = *o;
 
@@ -367,6 +393,8 @@ void overlay_change_done(OverlayChange *c) {
 
         if (c->pushes)
                 safe_close(c->next.fd);
+        if (c->freezes)
+                safe_close(c->frozen_fd);
         if (c->swaps) {
                 c->other.files[0].fd = -EBADF;
                 overlay_done(&c->other);

@@ -37,6 +37,8 @@ typedef struct OverlayFds {
         int layer_fds[VMM_DISK_LAYERS_MAX]; /* read-only, the lowest first */
         unsigned n_layers;
         int overlay_fd;           /* of the top; -EBADF: none */
+        bool has_frozen;
+        int frozen_fd;            /* of the present top, read-only; only where that is frozen */
 } OverlayFds;
 
 #define OVERLAY_FDS_NONE ((OverlayFds) { .overlay_fd = -EBADF })
@@ -65,6 +67,8 @@ typedef struct Overlay {
 typedef struct OverlayChange {
         bool pushes;
         OverlayFile next;         /* is put on top */
+        bool freezes;
+        int frozen_fd;            /* takes the place of the present top's */
         bool swaps;
         Overlay other;            /* over the same base; takes the place of all */
 } OverlayChange;
@@ -74,8 +78,9 @@ typedef struct OverlayChange {
 int overlay_init(Overlay *o, int base_fd, uint64_t base_bytes, uint64_t disk_bytes, OverlayFds *fds, ErrorText *e);
 void overlay_done(Overlay *o);
 
-/* Freezes the top: fds' top, which is empty, comes over it. Layers that are given replace the present ones, hold what
- * those hold, and end with the present top's file. -E2BIG: that would be one layer too many. */
+/* Freezes the top: fds' top, which is empty, comes over it, and its own descriptor is given up for the frozen one, with
+ * which nobody can write to it. Layers that are given instead replace the present ones, hold what those hold, and end with
+ * the present top's file. -E2BIG: that would be one layer too many. */
 int overlay_prepare_next(const Overlay *o, OverlayFds *fds, OverlayChange *ret, ErrorText *e);
 /* Other files take the place of all but the base. */
 int overlay_prepare_other(const Overlay *o, OverlayFds *fds, OverlayChange *ret, ErrorText *e);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd-util.h"
+#include "vmm/forbidden.h"
 #include "vmm/pagemap-scan.h"
 #include "vmm/seccomp.h"
 
@@ -46,7 +47,10 @@ typedef struct Rule {
 #define FCNTL(command, who) CALL_IF(fcntl, who, ARG_IS(1, command))
 #define NO_EXEC(n) ARG_BITS(n, PROT_EXEC, 0)
 
-#define THREAD_FLAGS ((uint64_t) (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD))
+/* Those of pthread_create(), and no namespace or other process beside them. */
+#define THREAD_FLAGS                                                                            \
+        (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |     \
+         CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 
 static const Rule rules[] = {
         /* KVM. Frequent ones first. */
@@ -159,13 +163,14 @@ static const Rule rules[] = {
         CALL(fallocate, IO),
 
         /* Building: threads, eventfds, loops, and taking on a narrower filter. */
-        CALL_IF(clone, C, ARG_BITS(0, THREAD_FLAGS, THREAD_FLAGS)),
+        CALL_IF(clone, C, ARG_IS(0, THREAD_FLAGS)),
         CALL(set_robust_list, C),
         CALL(rseq, C),
         CALL(rt_sigaction, C),
         CALL(eventfd2, C),
         CALL(epoll_create1, C),
         CALL_IF(prctl, C, ARG_IS(0, PR_SET_NAME)),
+        CALL_IF(prlimit64, C, ARG_IS(0, 0)), /* of itself */
         CALL_IF(seccomp, C, ARG_IS(0, SECCOMP_SET_MODE_FILTER)),
 };
 
@@ -217,11 +222,14 @@ static int compile(SeccompProfile profile, struct sock_fprog *ret) {
         if (fd < 0)
                 return -errno;
 
-        scmp_filter_ctx context = seccomp_init(SCMP_ACT_KILL_PROCESS);
+        scmp_filter_ctx context = seccomp_init(SCMP_ACT_TRAP);
         if (!context)
                 return -ENOMEM;
 
-        int r = add_rules(context, profile);
+        /* 32-bit calls and those of x32: by default they would end the thread alone, and the rest would wait for it. */
+        int r = seccomp_attr_set(context, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+        if (r >= 0)
+                r = add_rules(context, profile);
         if (r >= 0)
                 r = seccomp_export_bpf(context, fd);
         seccomp_release(context);
@@ -248,7 +256,11 @@ int seccomp_apply(SeccompProfile profile) {
 int seccomp_apply(SeccompProfile profile) {
         assert(profile < _SECCOMP_PROFILE_MAX);
         assert(programs[profile].filter);
+        static const char *const thread[_SECCOMP_PROFILE_MAX] = { "main", "main", "vcpu", "disk" };
+        /* So that the kernel's own log has it as well. The first answers ENOSYS to each new thread. */
+        unsigned flags = profile == SECCOMP_CONSTRUCT ? 0 : SECCOMP_FILTER_FLAG_LOG;
 
-        return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &programs[profile]) < 0 ? -errno : 0;
+        forbidden_calls_name_thread(thread[profile]);
+        return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &programs[profile]) < 0 ? -errno : 0;
 }
 #endif

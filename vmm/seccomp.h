@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The system calls that each kind of thread may make; anything else kills the VMM.
+/* The system calls that each kind of thread may make; anything else ends the VMM (vmm/forbidden.h).
  *
  * All filters are compiled once, by seccomp_prepare(), before the VMM has read a byte from anybody.
  * A thread takes its own by seccomp_apply(), which allocates nothing. Filters stack and are

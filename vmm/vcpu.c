@@ -245,6 +245,7 @@ static void thread_prepare(Vcpu *v) {
 
         (void) sigfillset(&mask);
         (void) sigdelset(&mask, SIGNAL_KICK);
+        (void) sigdelset(&mask, SIGSYS);
         (void) pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import sys
 
 import pytest
 
-import agentlib
-import vmm as vmm_module
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib'))
+
+import agentlib  # noqa: E402
+import vmm as vmm_module  # noqa: E402
 
 
 def pytest_collection_modifyitems(items):

@@ -225,11 +225,12 @@ def disk_files(disk_layers, overlay):
     return files + ([(v.Role.DISK_OVERLAY, overlay, os.O_RDWR)] if overlay else [])
 
 
-def resume(peer, layer=None, claim=None, layers=(), overlay=None, disk_layers=()):
+def resume(peer, layer=None, claim=None, layers=(), overlay=None, disk_layers=(), frozen=None):
     """layer or layers: memory files, the one that was saved last or a whole chain. overlay: what vdb writes to from
-    now on."""
+    now on; frozen: what it wrote to before."""
     layers = [layer] if layer else layers
     files = [(v.Role.LAYER, x, os.O_RDONLY) for x in layers] + disk_files(disk_layers, overlay)
+    files += [(v.Role.DISK_FROZEN, frozen, os.O_RDONLY)] if frozen else []
     with opened(files) as fds:
         peer.request(v.Op.RESUME, roles(files) + (v.claim_record(claim) if claim else b''), fds)
 

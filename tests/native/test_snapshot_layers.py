@@ -81,7 +81,7 @@ class Line:
         s.pause(self.guest.peer)
         snapshot = self.save()
         fresh = self.new_overlay()
-        s.resume(self.guest.peer, snapshot.layers[-1] if grow_memory else None, overlay=fresh)
+        s.resume(self.guest.peer, snapshot.layers[-1] if grow_memory else None, overlay=fresh, frozen=self.overlay)
         self.froze(snapshot, fresh, snapshot.layers if grow_memory else self.layers)
         return snapshot
 
@@ -104,7 +104,38 @@ def line(disks, tmp_path):
     x.check_layers()
 
 
+def writable(vmm, paths):
+    """Those of the files that it could write to."""
+    found = set()
+    for name in os.listdir(f'/proc/{vmm.process.pid}/fd'):
+        path = os.readlink(f'/proc/{vmm.process.pid}/fd/{name}')
+        with open(f'/proc/{vmm.process.pid}/fdinfo/{name}') as f:
+            flags = next(int(line.split()[1], 8) for line in f if line.startswith('flags:'))
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            found.add(path)
+    return {path for path in paths if str(path) in found}
+
+
 # Growing
+
+def test_a_frozen_layer_can_not_be_written_to(line):
+    """Not even by a VMM that its guest took over afterwards."""
+    g = line.guest
+    for i in range(3):
+        put_sector(g, f'at {i}')
+        line.freeze()
+        assert writable(g.vmm, [*line.disk_layers, line.overlay]) == {line.overlay}
+    put_sector(g, 'now')
+    assert sector(g) == 'now'
+
+    fresh = line.new_overlay()
+    s.pause(g.peer)
+    for frozen, text in ((line.disk_layers[-1], 'another file'), (fresh, 'another file')):
+        refused(errno.EINVAL, text, s.resume, g.peer, overlay=fresh, frozen=frozen)
+    refused(errno.EINVAL, 'without an overlay', s.resume, g.peer, frozen=line.overlay)
+    s.resume(g.peer)
+    assert sector(g) == 'now'
+
 
 def test_clones_out_of_layers(line):
     """Loaded at every height, memory and disk are of one instant; the parent goes on."""

@@ -106,6 +106,7 @@ class Role(enum.IntEnum):
     LAYER = 17
     PAGEMAP = 18
     DISK_LAYER = 19
+    DISK_FROZEN = 20
 
 
 class State(enum.IntEnum):
@@ -128,6 +129,7 @@ class Reason(enum.IntEnum):
     KILLED = 7
     STOP_TIMEOUT = 8
     VMM_ERROR = 9
+    FORBIDDEN_CALL = 10
 
 
 class ProtocolError(Exception):
@@ -316,7 +318,7 @@ def find_program():
 
 
 class Vmm:
-    def __init__(self, namespaces=False):
+    def __init__(self, namespaces=False, prefix=()):
         self.dir = tempfile.TemporaryDirectory(prefix='cubed-vmm-')
         self.path = pathlib.Path(self.dir.name) / 'ctl'
         self.exit_path = pathlib.Path(self.dir.name) / 'exit'
@@ -331,7 +333,7 @@ class Vmm:
         os.set_inheritable(listener.fileno(), True)
 
         self.uid = next(UIDS)
-        argv = [find_program(), f'--uid={self.uid}', f'--gid={self.uid}']
+        argv = [*prefix, find_program(), f'--uid={self.uid}', f'--gid={self.uid}']
         if namespaces:
             argv = ['unshare', '--pid', '--mount', '--ipc', '--uts', '--net', '--fork', '--kill-child', '--',
                     *argv]

@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -195,6 +196,17 @@ TEST(exits_and_denials) {
         assert_line("CUBE_REASON=panic");
         assert_line("CUBE_STATUS=3");
         assert_line("PRIORITY=4");
+        s.exit_reason = VMM_EXIT_FORBIDDEN_CALL;
+        s.exit_status = SYS_execve;
+        audit_exited(a, &s);
+        assert_true(next_entry());
+        assert_line("CUBE_REASON=forbidden-call");
+        assert_line("CUBE_SYSTEM_CALL=execve");
+        assert_true(strstr(entry, "made system call 59 (execve)"));
+        s.exit_status = UINT32_MAX;
+        audit_exited(a, &s);
+        assert_true(next_entry());
+        assert_line("CUBE_SYSTEM_CALL=unknown");
         audit_denied(a, 1234, "org.cubed.cube1.create", "abcdefghijkl");
         assert_true(next_entry());
         assert_line("CUBE_EVENT=denied");

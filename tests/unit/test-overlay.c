@@ -369,6 +369,56 @@ TEST(a_frozen_top_is_never_written_again) {
         done_layered();
 }
 
+TEST(the_frozen_top_is_read_through_another_descriptor) {
+        make_layered();
+        assert_ok(write_at(0, KIB(32), 1));
+        int written_to = o.files[o.top].fd, frozen = reopen(files[0]);
+        assert_ok(freeze((OverlayFds) { .overlay_fd = dup(new_file()), .has_frozen = true, .frozen_fd = frozen }, NULL));
+        assert_eq(o.files[o.top - 1].fd, frozen);
+        assert_eq(fcntl(frozen, F_GETFL) & O_ACCMODE, O_RDONLY);
+        assert_eq(fcntl(written_to, F_GETFL), -1);
+        assert_ok(write_at(KIB(16) + 512, KIB(64), 2));
+        assert_ok(overlay_flush(&o));
+        check_all();
+        done_layered();
+}
+
+TEST(what_can_not_stand_for_the_frozen_top) {
+        ErrorText e = {};
+
+        make_layered();
+        assert_ok(write_at(0, KIB(32), 1));
+        assert_ok(freeze_to_new());
+        int next = temporary_file();
+        const struct {
+                OverlayFds fds;
+                const char *why;
+        } cases[] = {
+                { { .overlay_fd = dup(next), .frozen_fd = reopen(files[0]) }, "another file" },
+                { { .overlay_fd = dup(next), .frozen_fd = reopen(next) }, "another file" },
+                { { .overlay_fd = dup(next), .frozen_fd = dup(files[1]) }, "not opened read-only" },
+                { { .overlay_fd = dup(next), .frozen_fd = open("/dev/null", O_RDONLY|O_CLOEXEC) }, "regular file" },
+                { { .overlay_fd = -EBADF, .frozen_fd = reopen(files[1]) }, "without an overlay" },
+                { { .layer_fds = { reopen(files[0]), reopen(files[1]) }, .n_layers = 2, .overlay_fd = dup(next),
+                    .frozen_fd = reopen(files[1]) }, "a chain of disk layers and" },
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+                OverlayFds fds = cases[i].fds;
+
+                fds.has_frozen = true;
+                assert_eq(freeze(fds, &e), -EINVAL);
+                if (!strstr(e.text, cases[i].why))
+                        test_stop(TEST_FAILED, __LINE__, "\"%s\" does not say \"%s\"", e.text, cases[i].why);
+                assert_eq(fcntl(fds.frozen_fd, F_GETFL), -1);
+        }
+        assert_ok(write_at(KIB(4), KIB(64), 2));
+        assert_eq(data_bytes(next), 0);
+        check_all();
+        safe_close(next);
+        done_layered();
+}
+
 TEST(parts_of_blocks_take_the_rest_from_each_layer) {
         make_layered();
         for (unsigned i = 0; i < VMM_DISK_LAYERS_MAX; i++) {

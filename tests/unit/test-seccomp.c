@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <linux/if_tun.h>
 #include <linux/kvm.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -151,6 +153,57 @@ TEST(threads_only_while_building) {
                 check(p, &clone3, true);
                 check(p, &filter, true);
         }
+}
+
+TEST(a_thread_and_nothing_else) {
+        const long thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+                CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+        const long more[] = { CLONE_NEWNET, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNS, CLONE_PTRACE, CLONE_VFORK, CLONE_PARENT };
+
+        prepare();
+        for (size_t i = 0; i < ELEMENTSOF(more); i++)
+                for_all((Attempt) { SYS_clone, { thread | more[i], 0, 0, 0, 0 } }, true);
+        for_all((Attempt) { SYS_clone, { thread & ~CLONE_THREAD, 0, 0, 0, 0 } }, true);
+}
+
+/* What a child with a second thread does that makes the call, in what is left of its process. */
+static void *make_call(void *call) {
+        ((void (*)(void)) call)();
+        return NULL;
+}
+
+static void call_of_x32(void) {
+        (void) syscall(0x40000000 | SYS_getpid);
+}
+
+static void call_of_32_bits(void) {
+        long r = 20; /* getpid() there */
+
+        __asm__ volatile("int $0x80" : "+a"(r) : : "memory");
+}
+
+static int end_of(void (*call)(void)) {
+        int status = 0;
+
+        pid_t pid = fork();
+        if (pid == 0) {
+                pthread_t thread;
+
+                (void) alarm(20);
+                if (seccomp_apply(SECCOMP_CONSTRUCT) < 0 ||
+                    pthread_create(&thread, NULL, make_call, (void *) call) != 0)
+                        _exit(1);
+                (void) pthread_join(thread, NULL);
+                _exit(0);
+        }
+        assert_eq(waitpid(pid, &status, 0), pid);
+        return status;
+}
+
+TEST(calls_of_other_kinds_end_the_process_and_not_their_thread) {
+        prepare();
+        assert_eq(WTERMSIG(end_of(call_of_x32)), SIGSYS);
+        assert_eq(WTERMSIG(end_of(call_of_32_bits)), SIGSYS);
 }
 
 TEST(sockets_are_for_the_main_thread) {
