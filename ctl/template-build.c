@@ -231,8 +231,7 @@ static int report_result(Build *b) {
                 r = fflush(stdout) == 0 ? 0 : -EIO;
         } else {
                 const char *text = properties_string(o, "Error");
-                ctl_note("Failed to build template %s: %s", b->name, isempty(text) ? state : text);
-                r = -EIO;
+                r = ctl_fail_text(-EIO, isempty(text) ? state : text, "build template %s", b->name);
         }
         json_object_put(o);
         return r;
