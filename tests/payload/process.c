@@ -3,6 +3,7 @@
 #include "agent.h"
 #include "blk.h"
 #include "clock.h"
+#include "hostile-agent.h"
 #include "net.h"
 #include "process.h"
 
@@ -33,7 +34,7 @@ typedef enum Program {
 struct Process {
         uint32_t pid;
         Program program;
-        char name[16];
+        char name[PROCESS_NAME_BYTES];
         bool exited;
         uint32_t code, signal;
         Conn *streams[3];
@@ -361,7 +362,9 @@ static bool start_short_program(Process *p, const Args *a) {
         else if (streq(name, "ignore-claims") || streq(name, "heed-claims")) {
                 agent_ignore_claims(*name == 'i');
                 finish(p, 0);
-        } else if (streq(name, "sector") && a->argc == 3)
+        } else if (streq(name, "misbehave") && a->argc == 2 && hostile_begin(a->argv[1]))
+                finish(p, 0);
+        else if (streq(name, "sector") && a->argc == 3)
                 run_sector(p, a);
         else if (streq(name, "put-sector") && a->argc == 4)
                 run_put_sector(p, a);
@@ -377,7 +380,7 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_CAT;
         else if (streq(name, "wc"))
                 p->program = PROGRAM_WC;
-        else if (streq(name, "hang"))
+        else if (streq(name, "hang") || hostile_program(name))
                 p->program = PROGRAM_HANG;
         else if (streq(name, "counter"))
                 p->program = PROGRAM_COUNTER;

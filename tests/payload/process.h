@@ -28,11 +28,15 @@
  *   net-ask A.B.C.D PORT       asks there by UDP, prints what comes back ("unreachable 13", "nothing")
  *   net-config                 MAC address and status of the network card, in hexadecimal
  *   net-misbehave N SEED       sends N frames of nonsense, prints how often the card had to be reset
+ *   misbehave MODE             the agent does, see hostile-agent.h
+ *   hostile-exit-MODE          never ends by itself, but for who waits for that
  *   panic | reset | triple | poweroff | spin    what they say, to the whole machine */
 
 #include "vsock.h"
 
 typedef struct Process Process;
+
+#define PROCESS_NAME_BYTES 32U
 
 /* There is no "sh". */
 extern bool no_shell;
