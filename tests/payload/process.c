@@ -118,6 +118,25 @@ static void run_put_sector(Process *p, const Args *a) {
         finish(p, r == 0 ? 0 : 5);
 }
 
+/* All over it, since a request takes its time, and behind its end. */
+#define FILL_SECTORS 256U
+
+static void run_fill(Process *p, const Args *a) {
+        static uint8_t data[SECTOR_BYTES] __attribute__((aligned(512)));
+        unsigned disk = disk_number(a->argv[1]);
+        uint64_t end = blk_capacity(disk), failed = 0, taken = 0;
+        const uint64_t behind[] = { end, end + 1, 2 * end, 1ULL << 40, UINT64_MAX / SECTOR_BYTES, UINT64_MAX };
+
+        memset(data, 0xff, sizeof(data));
+        for (uint64_t i = 0; i < end; i += FILL_SECTORS)
+                failed += blk_request(disk, BLK_WRITE, i, data) != 0;
+        for (unsigned i = 0; i < ELEMENTSOF(behind); i++)
+                taken += blk_request(disk, BLK_WRITE, behind[i], data) == 0;
+        add_number(p, failed, " ");
+        add_number(p, taken, "\n");
+        finish(p, 0);
+}
+
 /* What "counter" counts: each number is left in a page of memory and in a sector, and has to be there when
  * their turn comes again. */
 #define COUNTER_PAGES 64U
@@ -364,6 +383,8 @@ static bool start_short_program(Process *p, const Args *a) {
                 finish(p, 0);
         } else if (streq(name, "misbehave") && a->argc == 2 && hostile_begin(a->argv[1]))
                 finish(p, 0);
+        else if (streq(name, "fill") && a->argc == 2)
+                run_fill(p, a);
         else if (streq(name, "sector") && a->argc == 3)
                 run_sector(p, a);
         else if (streq(name, "put-sector") && a->argc == 4)

@@ -18,6 +18,8 @@
  *   hang                       never ends by itself
  *   sector DISK N              512 bytes of vda or vdb
  *   put-sector DISK N WORD     writes them, WORD and zeros, and flushes
+ *   fill DISK                  writes all over it and behind its end; prints how many writes failed, and how many did not
+ *                              behind the end
  *   counter                    counts up for ever, in memory and on vdb, and checks what it counted before
  *   count                      prints how far these two are, and how often something was not as it was left
  *   dirty N                    writes to each page of N MiB, up to 16
