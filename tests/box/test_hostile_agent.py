@@ -184,6 +184,22 @@ def test_a_flood_that_nobody_asked_for_is_felt_by_nobody(neighbour, mode):
         assert prop(neighbour, "State") == "running"
 
 
+def test_one_that_introduces_itself_by_many_names_has_one(neighbour):
+    """To its own cubed, and to the one that goes on with a copy of it."""
+    with unharmed(neighbour), created() as sandbox_id:
+        ctl("exec", sandbox_id, "--", "misbehave", "names")
+        wait_for("it to be back", lambda: is_alive(sandbox_id))
+        monitor = subprocess.Popen(["dbus-monitor", "--system", "type='signal',member='PropertiesChanged'"], stdout=subprocess.PIPE)
+        try:
+            wait_for("the monitor", lambda: monitor.stdout.readline())
+            fork = ctl_ok("fork", sandbox_id).strip()
+            assert is_alive(neighbour)
+            ctl_ok("kill", fork)
+        finally:
+            monitor.terminate()
+        assert monitor.communicate()[0].count(b"KernelRelease") < 5
+
+
 # Files.
 
 def tree(root):

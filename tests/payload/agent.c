@@ -440,6 +440,8 @@ void on_connect(Conn *c) {
         if (c != control)
                 return;
         c->role = ROLE_CONTROL;
+        if (hostile_introduce(c))
+                return;
         put_u32(AGENT_TAG_VERSION, AGENT_PROTO_VERSION);
         put_text(AGENT_TAG_KERNEL_RELEASE, "cube-payload");
         put_u32(AGENT_TAG_CPUS, 1);

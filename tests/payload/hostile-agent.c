@@ -566,7 +566,17 @@ static void flood_connections(Conn *c, uint32_t n) {
         agent_connect();
 }
 
+/* Once more from the beginning, and then by a thousand names: hostile_introduce(). */
+static void flood_names(Conn *c, uint32_t n) {
+        static bool renamed;
+
+        if (!renamed)
+                flood_connections(c, n);
+        renamed = true;
+}
+
 static const Mode floods[] = {
+        { "names", flood_names },
         { "events", flood_events },
         { "answers", flood_answers },
         { "large-answers", flood_large },
@@ -615,6 +625,20 @@ bool hostile_epoch(Conn *c, uint16_t type, uint32_t id) {
         if (type != AGENT_CLAIM && type != AGENT_FREEZE && type != AGENT_THAW)
                 return false;
         return act(epoch, c, id);
+}
+
+bool hostile_introduce(Conn *c) {
+        static uint64_t records[2000];
+
+        if (!flood || flood->act != flood_names)
+                return false;
+        for (unsigned i = 0; i < ELEMENTSOF(records); i += 2) {
+                records[i] = AGENT_TAG_KERNEL_RELEASE | 8ULL << 32;
+                records[i + 1] = 0x6161616161616161ULL + i;
+        }
+        send_header(c, sizeof(records), AGENT_READY, 0, 0);
+        vsock_send(c, records, sizeof(records));
+        return true;
 }
 
 bool hostile_begin(const char *mode) {

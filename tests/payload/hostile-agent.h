@@ -18,6 +18,8 @@ bool hostile_wait(Conn *c, uint32_t id, const char *program);
 
 /* What "misbehave" is told; "nothing" ends it. False: there is no such mode. */
 bool hostile_begin(const char *mode);
+/* The first frame of a control stream. */
+bool hostile_introduce(Conn *c);
 /* Of CLAIM, FREEZE and THAW, if that is what was begun. */
 bool hostile_epoch(Conn *c, uint16_t type, uint32_t id);
 /* What goes on by itself. True when there was room for something. */
