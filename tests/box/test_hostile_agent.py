@@ -318,3 +318,16 @@ def test_a_claim_or_a_freeze_that_is_refused_fails_that_alone(neighbour, mode):
         result = ctl("fork", sandbox_id)
         assert result.returncode == 1 and is_printable(result.stderr)
         assert is_alive(sandbox_id)
+
+
+def test_a_freeze_that_is_never_answered_holds_up_that_pause_alone(neighbour):
+    with unharmed(neighbour), created("--timeout", "1h") as sandbox_id:
+        ctl_ok("exec", sandbox_id, "--", "misbehave", "epoch-silence")
+        with subprocess.Popen(["cubectl", "pause", "--no-memory", sandbox_id], stderr=subprocess.PIPE) as p:
+            wait_for("it to be asked", lambda: prop(sandbox_id, "State") == "pausing")
+            for _ in range(5):
+                assert is_alive(neighbour)
+            assert p.poll() is None
+            ctl_ok("kill", sandbox_id)
+            assert p.wait(timeout=10) == 1 and is_printable(p.stderr.read())
+        assert sandbox_id not in sandbox_ids()
