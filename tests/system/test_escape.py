@@ -16,6 +16,11 @@ from test_memory import memory_events, scope_file
 FORGED = "\nCUBE_EVENT=forged\nCUBE_SANDBOX=forged\n<0>forged\n"
 
 
+# On bus 0: host bridge, vsock, both disks, entropy, pvpanic, network card, balloon, memory.
+FUNCTIONS = [("0x8086", "0x0d57"), ("0x1af4", "0x1053"), ("0x1af4", "0x1042"), ("0x1af4", "0x1042"), ("0x1af4", "0x1044"),
+             ("0x1b36", "0x0011"), ("0x1af4", "0x1041"), ("0x1af4", "0x1045"), ("0x1af4", "0x1058")]
+
+
 @pytest.fixture(scope="module")
 def neighbour(host):
     with created("--timeout", "1h") as sandbox_id:
@@ -48,10 +53,10 @@ def fds():
 
 def test_it_sees_its_own_machine_and_nothing_else(attacker):
     found = look(attacker, "devices")["devices"]
-    virtio = {"0x1053": "vsock", "0x1042": "blk", "0x1044": "rng", "0x1041": "net", "0x1045": "balloon", "0x1058": "mem"}
-    kinds = [virtio[device] if vendor == "0x1af4" else f"{vendor}:{device}" for _, vendor, device in found["pci"]]
-    assert sorted(kinds) == sorted(["0x1b36:0x0d57" if "0x1b36:0x0d57" in kinds else kinds[0], "0x1b36:0x0011",
-                                    "vsock", "blk", "blk", "rng", "net", "balloon", "mem"])
+    assert [tuple(function) for function in found["pci"]] == [(f"0000:00:{slot:02x}.0", vendor, device) for slot, (vendor, device) in
+                                                              enumerate(FUNCTIONS[:len(found["pci"])])]
+    # the last is there where memory can grow
+    assert len(found["pci"]) >= len(FUNCTIONS) - 1
     assert found["block"] == ["vda", "vdb"] and not any(found["serial"])
     # nothing of the host's is mounted or could be
     assert not {"9p", "virtiofs", "fuse", "nfs", "nfs4", "cifs"} & set(found["mounts"])
@@ -59,15 +64,18 @@ def test_it_sees_its_own_machine_and_nothing_else(attacker):
 
 
 def test_nothing_in_it_tells_of_the_host(attacker):
-    with subprocess.Popen(["sleep", "600"], env={"MARK": "mark-of-the-host"}) as p:
+    words = ["mark-of-the-host", "/srv/cubed", "cube-vmm"]
+    for path in "/etc/machine-id", "/proc/sys/kernel/random/boot_id":
+        with open(path, encoding="ascii") as f:
+            words.append(f.read().strip())
+    with subprocess.Popen(["sleep", "600"], env={"MARK": words[0]}) as p:
         try:
-            words = "mark-of-the-host", os.uname().nodename, "/srv/cubed", "cube-vmm", attacker
             found = look(attacker, "search", *words)
         finally:
             p.kill()
-    # its own id it knows
-    assert found.pop(attacker)
-    assert found == {word: [] for word in words[:-1]}
+    assert found == {word: [] for word in words}
+    # what it looks with does find
+    assert "/proc/version" in look(attacker, "search", "Linux version")["Linux version"]
 
 
 def test_only_the_ports_of_its_devices_answer(attacker):
@@ -88,7 +96,6 @@ def test_the_clock_is_its_own(attacker, neighbour):
     ctl_ok("exec", attacker, "--", "date", "-s", "@1000000000")
     assert abs(time.time() - before - (time.monotonic() - began)) < 1
     assert abs(int(ctl_ok("exec", neighbour, "--", "date", "+%s")) - time.time()) < 60
-    # the certificates of tomorrow are none of today's
     assert int(ctl_ok("exec", attacker, "--", "date", "+%s")) < 1_000_010_000
 
 
@@ -101,7 +108,6 @@ def felt_by_nobody(attacker, neighbour):
     assert is_alive(neighbour)
     assert memory_events(attacker)["oom_kill"] == kills == 0
     assert int(scope_file(attacker, "pids.current")) < 20
-    assert int(scope_file(attacker, "memory.current")) <= int(scope_file(attacker, "memory.max"))
     wait_for("cubed to hold no more than before", lambda: fds() <= held)
 
 
@@ -142,7 +148,7 @@ def test_a_memory_bomb_meets_the_guests_own_killer(attacker, neighbour):
 def test_descriptors_and_inodes_run_out_inside_alone(attacker, neighbour):
     with felt_by_nobody(attacker, neighbour):
         ctl_ok("exec", attacker, "--", "sh", "-c",
-               "sysctl -qw fs.file-max=3000 && mkdir -p /root/few && mount -t tmpfs -o nr_inodes=1000 few /root/few && chmod 777 /root /root/few")
+               "echo 3000 >/proc/sys/fs/file-max && mkdir -p /root/few && mount -t tmpfs -o nr_inodes=1000 few /root/few && chmod 777 /root /root/few")
         program = """
 import errno, os
 held, told = [], set()
@@ -168,33 +174,33 @@ def test_a_full_disk_takes_no_more_of_the_host_than_was_written(attacker, neighb
     with felt_by_nobody(attacker, neighbour):
         before = used()
         result = ctl("exec", attacker, "--", "sh", "-c",
-                     "fallocate -l 64G /root/all; yes | head -c 60000000 >/root/some; sync; stat -c %s /root/some", timeout=300)
+                     "fallocate -l 64G /root/all; rm -f /root/all; yes | head -c 60000000 >/root/some; sync; stat -c %s /root/some", timeout=300)
         assert result.stdout == b"60000000\n" and b"No space left" in result.stderr
         assert 60_000_000 <= used() - before < 90_000_000
-        ctl_ok("exec", attacker, "--", "rm", "-f", "/root/some", "/root/all")
+        ctl_ok("exec", attacker, "--", "rm", "/root/some")
 
 
-def fields(*matches):
+def entries(*matches):
+    """Of the journal, with all fields as text: one that can't be printed is told as a list of its bytes."""
     out = run("journalctl", "-o", "json", "--all", "--no-pager", *matches, check=True).stdout.decode()
-    return [json.loads(line) for line in out.splitlines()]
+    return [{name: bytes(v).decode(errors="replace") if isinstance(v, list) and isinstance(v[0], int) else str(v)
+             for name, v in json.loads(line).items()} for line in out.splitlines()]
 
 
 def test_the_journal_has_no_field_and_no_line_of_a_guest(attacker, neighbour):
     since = f"--since=@{time.time():.0f}"
-    name = f"/tmp/x{FORGED}"
+    name = "/tmp/x/" + FORGED.replace("\n<0>", "<0>")
     script = """
 import ctypes, os, shutil, socket, sys
 text = sys.argv[1]
-for path in "/dev/ttyS0", "/dev/console", "/dev/kmsg", "/dev/stdout", "/dev/stderr":
-    with open(path, "wb", buffering=0) as f:
-        f.write(text.encode())
+for fd in 1, 2, *(os.open(path, os.O_WRONLY) for path in ("/dev/ttyS0", "/dev/console", "/dev/kmsg")):
+    os.write(fd, text.encode())
 socket.sethostname(text[:60])
 ctypes.CDLL(None).prctl(15, text.encode(), 0, 0, 0)
 os.makedirs(os.path.dirname(sys.argv[2]), exist_ok=True)
 shutil.copy("/bin/true", sys.argv[2])
 os.chmod(sys.argv[2], 0o755)
 """
-    name = name.replace("/tmp/x", "/tmp/x/").replace("forged\n<", "forged<")
     assert ctl("exec", attacker, "--", "python3", "-ES", "-c", script, FORGED, name).returncode == 0
     assert ctl("exec", attacker, "--", name).returncode == 0
     assert ctl("exec", attacker, "--", name + "-not-there").returncode == 127
@@ -202,13 +208,13 @@ os.chmod(sys.argv[2], 0o755)
     if labelled.returncode == 0:
         ctl_ok("kill", labelled.stdout.decode().strip())
     # its last words go into the journal with its end
-    ctl("exec", attacker, "--", "sh", "-c", f"printf '{FORGED.encode().hex()}' >/dev/null; echo c >/proc/sysrq-trigger", timeout=60)
+    ctl("exec", attacker, "--", "sh", "-c", "printf %s \"$1\" >/dev/ttyS0; echo c >/proc/sysrq-trigger", "sh", FORGED * 10, timeout=120)
     wait_for("it to be gone", lambda: attacker not in sandbox_ids())
     run("journalctl", "--sync")
-    assert fields("CUBE_EVENT=forged") == fields("CUBE_SANDBOX=forged") == []
-    told = [entry for entry in fields(since) if "forged" in json.dumps(entry)]
-    assert {entry.get("CUBE_EVENT") for entry in told} >= {"exec"}
+    assert entries("CUBE_EVENT=forged") == entries("CUBE_SANDBOX=forged") == []
+    told = [entry for entry in entries(since) if any("forged" in v for v in entry.values())]
+    assert "exec" in {entry.get("CUBE_EVENT") for entry in told}
     for entry in told:
-        assert not any(line.startswith(("forged", "CUBE_", "<0>")) for line in str(entry["MESSAGE"]).splitlines()), entry
-        assert entry.get("PRIORITY") != "0"
+        assert entry["_SYSTEMD_UNIT"] == "cubed.service" and entry["PRIORITY"] != "0", entry
+        assert not any(line.startswith(("forged", "CUBE_", "<0>")) for v in entry.values() for line in v.splitlines()), entry
     assert prop(neighbour, "State") == "running"
