@@ -94,6 +94,14 @@ def test_errors_of_a_guest_are_told_in_one_printable_line(shared, neighbour):
     assert "kill" not in events(shared)
 
 
+def test_a_guest_can_not_say_that_its_sandbox_is_gone(shared, neighbour):
+    with unharmed(neighbour):
+        for mode in "errno-gone", "errno-reset", "errno-not-connected":
+            e = fails("StatFile", shared, f"/hostile/{mode}", False)
+            assert e.get_dbus_name() == FAILED and "running" not in str(e), mode
+        assert is_alive(shared)
+
+
 def test_a_program_that_was_not_started(shared, neighbour):
     with unharmed(neighbour):
         for mode in "pid-0", "empty", "type", "no-records", "bare-error":
@@ -308,15 +316,18 @@ def test_a_claim_or_a_freeze_that_is_answered_strangely_is_answered(neighbour, m
     assert events(sandbox_id).count("kill") == 1
 
 
-@pytest.mark.parametrize("mode", ["epoch-error", "epoch-type"])
+@pytest.mark.parametrize("mode", ["epoch-error", "epoch-type", "epoch-reset"])
 def test_a_claim_or_a_freeze_that_is_refused_fails_that_alone(neighbour, mode):
     with unharmed(neighbour), created("--timeout", "1h") as sandbox_id:
         ctl_ok("exec", sandbox_id, "--", "misbehave", mode)
         result = ctl("pause", "--no-memory", sandbox_id)
         assert result.returncode == 1 and is_printable(result.stderr) and result.stderr.count(b"\n") == 1
         assert prop(sandbox_id, "State") == "running" and is_alive(sandbox_id)
+        start = time.monotonic()
         result = ctl("fork", sandbox_id)
-        assert result.returncode == 1 and is_printable(result.stderr)
+        assert result.returncode == 1 and is_printable(result.stderr) and b"did not take the claim" in result.stderr
+        # and not when its time to boot is over
+        assert time.monotonic() - start < 15
         assert is_alive(sandbox_id)
 
 

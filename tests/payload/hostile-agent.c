@@ -177,6 +177,19 @@ static void answer_errno_huge(Conn *c, uint32_t id) {
         answer_errno(c, id, 0xfffffff3, "less than nothing");
 }
 
+/* What is said of a VMM that is gone, or of a connection to it. */
+static void answer_gone(Conn *c, uint32_t id) {
+        answer_errno(c, id, 71, "EPROTO");
+}
+
+static void answer_reset(Conn *c, uint32_t id) {
+        answer_errno(c, id, 104, "ECONNRESET");
+}
+
+static void answer_not_connected(Conn *c, uint32_t id) {
+        answer_errno(c, id, 107, "ENOTCONN");
+}
+
 static void answer_message(Conn *c, uint32_t id) {
         answer_errno(c, id, 5, "\033]0;title\a\033[2Jno\nCUBE_EVENT=kill\nFailed to do nothing");
 }
@@ -285,6 +298,9 @@ static const Mode answers[] = {
         { "pid-unknown", answer_pid_unknown },
         { "errno-0", answer_errno_0 },
         { "errno-huge", answer_errno_huge },
+        { "errno-gone", answer_gone },
+        { "errno-reset", answer_reset },
+        { "errno-not-connected", answer_not_connected },
         { "message", answer_message },
         { "long-message", answer_long_message },
         { "bare-error", answer_bare_error },
@@ -618,6 +634,7 @@ static const Mode epochs[] = {
         { "epoch-error", epoch_error },
         { "epoch-more", epoch_more },
         { "epoch-type", answer_type },
+        { "epoch-reset", answer_reset },
         { "epoch-message", epoch_message },
 };
 
