@@ -30,37 +30,53 @@ int ctl_check_arguments(int argc, char **argv, int least, int most) {
         return 0;
 }
 
-static void vmessage(const char *before, const char *format, va_list ap) {
+/* Each of these tells what may come from a guest: it stays on the line on which it is told, but for the reason of a
+ * failure, which may be a list of lines. */
+
+static void tell(const char *format, va_list ap) {
         _cleanup_free_ char *text = NULL;
         if (vasprintf(&text, format, ap) < 0) {
                 text = NULL;
                 return;
         }
 
-        /* What is told may come from a guest. */
-        _cleanup_free_ char *printable = text_printable(text, strlen(text), true);
-        fprintf(stderr, "%s%s\n", before, strempty(printable));
+        _cleanup_free_ char *printable = text_printable(text, strlen(text), false);
+        fprintf(stderr, "%s\n", strempty(printable));
+}
+
+static void tell_failure(const char *why, const char *format, va_list ap) {
+        _cleanup_free_ char *what = NULL;
+        if (vasprintf(&what, format, ap) < 0)
+                what = NULL;
+
+        _cleanup_free_ char *printable = text_printable(strempty(what), strlen(strempty(what)), false),
+                            *reason = text_printable(why, strlen(why), true);
+        fprintf(stderr, "Failed to %s: %s\n", strempty(printable), strempty(reason));
 }
 
 int ctl_fail(int r, const sd_bus_error *error, const char *format, ...) {
-        _cleanup_free_ char *what = NULL;
         va_list ap;
 
         va_start(ap, format);
-        int n = vasprintf(&what, format, ap);
+        tell_failure(client_error_text(error, r), format, ap);
         va_end(ap);
-        if (n < 0)
-                what = NULL;
-
-        ctl_note("Failed to %s: %s", strempty(what), client_error_text(error, r));
         return r < 0 ? r : -EIO;
+}
+
+int ctl_fail_text(int r, const char *why, const char *format, ...) {
+        va_list ap;
+
+        va_start(ap, format);
+        tell_failure(why, format, ap);
+        va_end(ap);
+        return r;
 }
 
 int ctl_usage(const char *format, ...) {
         va_list ap;
 
         va_start(ap, format);
-        vmessage("", format, ap);
+        tell(format, ap);
         va_end(ap);
         return -EINVAL;
 }
@@ -69,7 +85,7 @@ void ctl_note(const char *format, ...) {
         va_list ap;
 
         va_start(ap, format);
-        vmessage("", format, ap);
+        tell(format, ap);
         va_end(ap);
 }
 

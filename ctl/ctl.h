@@ -89,7 +89,9 @@ int ctl_word(int argc, char **argv, const CtlWord *words, size_t n, const char *
 
 /* "Failed to WHAT: TEXT" on stderr; returns r, which is negative. */
 int ctl_fail(int r, const sd_bus_error *error, const char *format, ...) _printf_(3, 4);
-/* Other words on stderr; returns -EINVAL. */
+/* The same, with a text that is nobody's error. */
+int ctl_fail_text(int r, const char *why, const char *format, ...) _printf_(3, 4);
+/* Other words on stderr, one line; returns -EINVAL. */
 int ctl_usage(const char *format, ...) _printf_(1, 2);
 void ctl_note(const char *format, ...) _printf_(1, 2);
 

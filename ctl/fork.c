@@ -44,7 +44,7 @@ static int print_forks(sd_bus_message *reply, json_object *all) {
                 if (made && !sandbox_id_valid(id))
                         return -EBADMSG;
                 if (!made) {
-                        ctl_note("Failed to create a copy: %s", client_error_text(&error, 0));
+                        (void) ctl_fail(0, &error, "create a copy");
                         failed++;
                 }
                 if (all)

@@ -72,8 +72,8 @@ static int write_text(const uint8_t *data, size_t size) {
         return text ? write_full(STDOUT_FILENO, text, strlen(text)) : -ENOMEM;
 }
 
-/* What came since *position; older bytes may be gone from the ring. */
-static int print_ring(const ConsoleRing *ring, uint64_t *position) {
+/* What came since *position; older bytes may be gone from the ring. Up to the last whole character, but for the last time. */
+static int print_ring(const ConsoleRing *ring, uint64_t *position, bool last) {
         uint8_t buf[CONSOLE_RING_BYTES];
 
         uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
@@ -82,8 +82,11 @@ static int print_ring(const ConsoleRing *ring, uint64_t *position) {
         uint64_t from = MAX(*position, head > CONSOLE_RING_BYTES ? head - CONSOLE_RING_BYTES : 0);
         for (uint64_t i = from; i < head; i++)
                 buf[i - from] = ring->data[i % CONSOLE_RING_BYTES];
-        *position = head;
-        return write_text(buf, (size_t) (head - from));
+        size_t size = (size_t) (head - from);
+        if (!last)
+                size = text_whole((const char *) buf, size);
+        *position = from + size;
+        return write_text(buf, size);
 }
 
 static bool sandbox_there(sd_bus *bus, const char *id) {
@@ -96,11 +99,11 @@ static int follow_ring(sd_bus *bus, const char *id, const ConsoleRing *ring, boo
         uint64_t position = 0;
         unsigned polls = 0;
 
-        int r = print_ring(ring, &position);
+        int r = print_ring(ring, &position, !follow);
         while (r >= 0 && follow) {
                 (void) nanosleep(&(struct timespec) { .tv_nsec = CONSOLE_POLL_NSEC }, NULL);
                 bool there = ++polls % 5 != 0 || sandbox_there(bus, id);
-                r = print_ring(ring, &position);
+                r = print_ring(ring, &position, !there);
                 if (!there)
                         break;
         }

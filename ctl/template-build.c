@@ -21,6 +21,8 @@ typedef struct Build {
         sd_event *event;
         char *job;          /* path */
         int log_fd;
+        char log[4096];     /* what of it is still to be printed */
+        size_t log_size;
         char *step;
         bool line_open;     /* a progress line stands on the terminal */
         bool canceled;
@@ -115,21 +117,28 @@ static void clear_line(Build *b) {
         b->line_open = false;
 }
 
-static int on_log(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
-        Build *b = userdata;
-        char buf[4096];
-
-        ssize_t n = read(fd, buf, sizeof(buf));
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-                return 0;
-        if (n <= 0)
-                return sd_event_exit(b->event, 0);
-
-        if (!ctl_options.quiet) {
-                _cleanup_free_ char *text = text_printable(buf, (size_t) n, true);
+static void print_log(Build *b, size_t size) {
+        if (!ctl_options.quiet && size > 0) {
+                _cleanup_free_ char *text = text_printable(b->log, size, true);
                 clear_line(b);
                 fputs(strempty(text), stderr);
         }
+        b->log_size -= size;
+        memmove(b->log, b->log + size, b->log_size);
+}
+
+static int on_log(sd_event_source *s, int fd, uint32_t revents, void *userdata) {
+        Build *b = userdata;
+
+        ssize_t n = read(fd, b->log + b->log_size, sizeof(b->log) - b->log_size);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return 0;
+        if (n <= 0) {
+                print_log(b, b->log_size);
+                return sd_event_exit(b->event, 0);
+        }
+        b->log_size += (size_t) n;
+        print_log(b, text_whole(b->log, b->log_size));
         return 0;
 }
 
@@ -231,8 +240,7 @@ static int report_result(Build *b) {
                 r = fflush(stdout) == 0 ? 0 : -EIO;
         } else {
                 const char *text = properties_string(o, "Error");
-                ctl_note("Failed to build template %s: %s", b->name, isempty(text) ? state : text);
-                r = -EIO;
+                r = ctl_fail_text(-EIO, isempty(text) ? state : text, "build template %s", b->name);
         }
         json_object_put(o);
         return r;

@@ -6,15 +6,22 @@
 #include <wchar.h>
 
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "ctl/text.h"
 
-/* C0, DEL, and C1 in its two-byte UTF-8 form (0xc2 0x80..0x9f). */
-static size_t control_length(const uint8_t *p, size_t left) {
-        if (*p < 0x20 || *p == 0x7f)
-                return 1;
-        if (*p == 0xc2 && left > 1 && p[1] >= 0x80 && p[1] <= 0x9f)
-                return 2;
-        return 0;
+/* Of two bytes: C1. Of three: marks that turn the direction of text, and separators of lines and paragraphs. */
+static bool is_command(const uint8_t *p, size_t n) {
+        switch (n) {
+        case 1:
+                return *p < 0x20 || *p == 0x7f;
+        case 2:
+                return p[0] == 0xc2 && p[1] <= 0x9f;
+        case 3:
+                return p[0] == 0xe2 && ((p[1] == 0x80 && (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xa8 && p[2] <= 0xae))) ||
+                                        (p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9));
+        default:
+                return false;
+        }
 }
 
 char *text_printable(const char *s, size_t size, bool lines) {
@@ -24,16 +31,27 @@ char *text_printable(const char *s, size_t size, bool lines) {
                 return NULL;
 
         for (size_t i = 0; i < size;) {
-                size_t n = control_length(p + i, size - i);
-                if (n == 0 || (lines && (p[i] == '\n' || p[i] == '\t'))) {
-                        *q++ = (char) p[i++];
-                        continue;
-                }
-                for (; n > 0; n--)
-                        q += sprintf(q, "\\x%02x", p[i++]);
+                size_t n = utf8_sequence(p + i, size - i);
+                bool kept = (n > 0 && !is_command(p + i, n)) || (lines && (p[i] == '\n' || p[i] == '\t'));
+
+                for (n = MAX(n, (size_t) 1); n > 0; n--, i++)
+                        if (kept)
+                                *q++ = (char) p[i];
+                        else
+                                q += sprintf(q, "\\x%02x", p[i]);
         }
         *q = 0;
         return buf;
+}
+
+size_t text_whole(const char *s, size_t size) {
+        for (size_t n = 1; n < UTF8_MAX && n <= size; n++) {
+                uint8_t first = (uint8_t) s[size - n];
+
+                if ((first & 0xc0) != 0x80)
+                        return utf8_length(first) > n ? size - n : size;
+        }
+        return size;
 }
 
 size_t text_width(const char *s) {

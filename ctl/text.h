@@ -8,9 +8,11 @@
 
 #include "base/macros.h"
 
-/* A copy in which nothing can command a terminal: control characters become \xNN. Lines and tabs
- * stay when lines is set. For all that comes from a guest. NULL without memory. */
+/* A copy in which nothing can command a terminal: control characters, and bytes that are no character, become \xNN. Lines
+ * and tabs stay when lines is set. For all that comes from a guest. NULL without memory. */
 char *text_printable(const char *s, size_t size, bool lines);
+/* How much of a text that comes in pieces can be printed: the rest is a character whose end is still to come. */
+size_t text_whole(const char *s, size_t size);
 /* Columns on a terminal. */
 size_t text_width(const char *s);
 

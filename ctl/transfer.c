@@ -169,12 +169,13 @@ int transfer_to(Transfer *t, const char *from, const char *to, bool into) {
         return send_entry(t, AT_FDCWD, from, from, target ? target : to, 0);
 }
 
-/* A new file beside the one to be, which takes its name once it is whole; what is no regular file
- * (a pipe, /dev/stdout) is written into as it is. */
+/* A new file beside the one to be, which takes its name once it is whole. What is no regular file (a pipe, /dev/stdout) is
+ * written into as it is, if it was the user who named it: a guest's names would lead out of the destination that way. */
 static int open_target(int dirfd, const char *name, uint32_t mode, char **ret_temporary) {
+        bool named = dirfd == AT_FDCWD; /* all below is reached by a directory's descriptor */
         struct stat st;
 
-        if (fstatat(dirfd, name, &st, 0) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+        if (named && fstatat(dirfd, name, &st, 0) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
                 int fd = openat(dirfd, name, O_WRONLY|O_CLOEXEC|O_NOCTTY);
                 return fd < 0 ? -errno : fd;
         }

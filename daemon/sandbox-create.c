@@ -331,6 +331,8 @@ void sandbox_agent_ready(Sandbox *s, const uint8_t *body, size_t size) {
                         free(s->kernel_release);
                         s->kernel_release = escape_text(t.data, t.len, 64);
                         sandbox_changed(s, "KernelRelease");
+                        /* A frame has room for thousands, and each would be a signal on the bus. */
+                        return;
                 }
 }
 

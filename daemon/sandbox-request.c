@@ -23,6 +23,10 @@ int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *
         if (r == -ECONNRESET || r == -ENOTCONN)
                 return sd_bus_error_setf(error, BUS_ERROR_GUEST_FAILED, "Sandbox %s ended (%s) before it answered", s->id,
                                          vmm_exit_reason_to_string(s->exit_reason));
+        /* What the guest said of a connection of its own. */
+        if (r == -EREMOTEIO)
+                return sd_bus_error_setf(error, BUS_ERROR_GUEST_FAILED, "A request to sandbox %s failed: %s", s->id,
+                                         isempty(message) ? strerror(-r) : message);
         /* The VMM is going down already, by a signal. */
         if (r == -EPROTO)
                 return sd_bus_error_setf(error, BUS_ERROR_NOT_RUNNING, "Sandbox %s is not running any more: %s", s->id,

@@ -421,6 +421,13 @@ static int find_frame(const PacketBody *body, FrameHeader *ret_header, const uin
         return r < 0 ? r : -EBADMSG;
 }
 
+/* Those by which callers know that the VMM is gone or going are not the guest's to say. */
+static int guest_errno(uint32_t error) {
+        if (error == 0 || error > 4095)
+                return EBADMSG;
+        return error == ECONNRESET || error == ENOTCONN || error == EPROTO ? EREMOTEIO : (int) error;
+}
+
 /* An AGENT_ERROR's errno, never 0 or positive, and its text. */
 static int parse_agent_error(const uint8_t *data, size_t size, char ret_text[static VMM_TEXT_MAX]) {
         TlvReader reader = TLV_READER_INIT(data, size);
@@ -435,11 +442,10 @@ static int parse_agent_error(const uint8_t *data, size_t size, char ret_text[sta
                         _cleanup_free_ char *e = escape_text(t.data, t.len, VMM_TEXT_MAX / 2);
                         (void) snprintf(ret_text, VMM_TEXT_MAX, "%s", strempty(e));
                 }
-        if (error == 0 || error > 4095)
-                error = EBADMSG;
+        int e = guest_errno(error);
         if (!*ret_text)
-                (void) snprintf(ret_text, VMM_TEXT_MAX, "%s", strerror((int) error));
-        return -(int) error;
+                (void) snprintf(ret_text, VMM_TEXT_MAX, "%s", strerror(e));
+        return -e;
 }
 
 static void agent_answer(AgentCall *a, const FrameHeader *h, const uint8_t *body) {

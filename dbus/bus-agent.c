@@ -90,7 +90,9 @@ static int append_answer(AgentCall *c, const uint8_t *body, size_t size) {
         while ((r = tlv_next(&reader, &t)) > 0) {
                 if (t.tag != c->listing->tag)
                         return -EBADMSG;
-                if (++c->n_entries > (c->listing->array ? LISTING_ENTRIES_MAX : 1U))
+                if (++c->n_entries > 1 && !c->listing->array)
+                        return -EBADMSG;
+                if (c->n_entries > LISTING_ENTRIES_MAX)
                         return -E2BIG;
                 r = c->listing->append(c->reply, &t);
                 if (r < 0)

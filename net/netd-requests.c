@@ -163,13 +163,11 @@ static int read_filter_config(Request *q, NetConfig *c) {
         return r;
 }
 
-static int handle_setup(Request *q) {
+static int set_up(Request *q) {
         _cleanup_free_ char *net4 = NULL, *net6 = NULL;
         NetworkConfig config = {};
         Netd *n = q->netd;
 
-        if (n->network)
-                return request_error(q, -EALREADY, "The network is set up already");
         int r = find_str(q, NET_TAG_NET4, &net4);
         if (r >= 0)
                 r = find_str(q, NET_TAG_NET6, &net6);
@@ -182,10 +180,18 @@ static int handle_setup(Request *q) {
         r = network_new(n->pin_dir, &config, &n->network, q->error);
         if (r >= 0)
                 r = n->on_setup(n->userdata);
-        if (r < 0) {
+        if (r < 0)
                 n->network = network_free(n->network);
+        return r;
+}
+
+static int handle_setup(Request *q) {
+        Netd *n = q->netd;
+
+        /* cubed asks again when it did not hear of the first time for too long: what it asked for is there. */
+        int r = n->network ? 0 : set_up(q);
+        if (r < 0)
                 return r;
-        }
 
         const SlotPlan *plan = network_plan(n->network);
         put_prefix(&q->reply, NET_TAG_NET4, &plan->net4);

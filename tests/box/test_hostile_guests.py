@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guests that mean harm: what one does to its own control stream may not be felt elsewhere."""
 
-import subprocess
+import os
 import time
 
-from cubetest import bus, created, ctl, cubed_pid, manager, prop, run, sandbox, wait_for
+from cubetest import created, ctl, ctl_ok, cubed_pid, prop, run
 
 
 def cpu_seconds(pid):
@@ -32,3 +32,17 @@ def test_an_agent_that_is_ready_again_and_again_tells_nobody(template):
         before = cpu_seconds(cubed_pid())
         time.sleep(2)
         print("cubed's CPU under the flood:", (cpu_seconds(cubed_pid()) - before) / 2)
+
+
+def test_a_disk_has_its_size_and_no_more(template):
+    with created("--disk", "64M") as sandbox_id:
+        def size():
+            found = os.stat(f"/var/lib/cubed/sandboxes/{sandbox_id}.disk")
+            return found.st_size, found.st_blocks * 512
+        assert ctl_ok("exec", sandbox_id, "--", "fill", "vdb") == "0 0\n"
+        whole, used = size()
+        assert whole == 64 << 20 and 512 * 4096 <= used <= 65 << 20
+        # and nothing goes into the image, which all sandboxes share
+        failed, taken = ctl_ok("exec", sandbox_id, "--", "fill", "vda").split()
+        assert int(failed) > 0 and taken == "0"
+        assert size() == (whole, used)

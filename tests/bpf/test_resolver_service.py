@@ -4,6 +4,7 @@
 import contextlib
 import os
 import pathlib
+import random
 import socket
 import struct
 import subprocess
@@ -384,6 +385,75 @@ def test_connections_of_one_sandbox_are_limited(lab):
         with contextlib.suppress(ConnectionResetError):
             assert over.recv(1) == b''
         assert one.ask('web.example').addresses == [WEB]
+
+
+def test_a_connection_that_is_slow_on_purpose_has_its_time_and_no_more(lab):
+    """One byte after the other, or asking and never reading: what counts is when a query began."""
+    one = lab('allow web.example')
+    one.server.put('web.example', WEB)
+    q = dns.question('web.example').pack()
+    query = len(q).to_bytes(2, 'big') + q
+    with contextlib.ExitStack() as stack:
+        slow = {stack.enter_context(one.guest.connect(netlab.GATEWAY4, 53)): iter(query * 1000) for _ in range(7)}
+        greedy = stack.enter_context(one.guest.connect(netlab.GATEWAY4, 53))
+        greedy.sendall(query * 20)
+        end = time.monotonic() + 60
+        while slow:
+            assert time.monotonic() < end
+            for s, rest in list(slow.items()):
+                try:
+                    s.sendall(bytes([next(rest)]))
+                except OSError:
+                    del slow[s]
+            assert one.ask('web.example').addresses == [WEB]
+            time.sleep(0.4)
+        # those were let go, so that others have a place
+        assert one.ask('web.example', tcp=True).addresses == [WEB]
+
+
+def test_queries_that_are_broken_in_any_way_harm_nobody(lab):
+    one = lab('allow web.example', 'allow *.deep.example', options=('--rate=1000000',))
+    one.server.put('web.example', WEB)
+    rng = random.Random(1)
+    good = [dns.question(name, kind, udp_size).pack() for name in ('web.example', 'a.b.c.deep.example', 'x' * 63 + '.deep.example')
+            for kind in ('A', 'AAAA', 'HTTPS', 'TXT') for udp_size in (None, 512, 65535)]
+    pid = one.resolver.process.pid
+
+    def broken():
+        data = bytearray(rng.choice(good))
+        for _ in range(rng.randrange(1, 6)):
+            at = rng.randrange(len(data))
+            data[at] = rng.choice((0, 1, 0x3f, 0x40, 0xc0, 0xff, rng.randrange(256)))
+        return bytes(data[:rng.randrange(len(data) + 1)] if rng.random() < 0.3 else data + rng.randbytes(rng.choice((0, 0, 1, 40))))
+
+    def large():
+        """Names that point at each other through 4 KiB."""
+        return good[0][:12] + b''.join(b'\x01a' + struct.pack('!H', 0xc000 | rng.randrange(0, 4000)) for _ in range(1000))[:4080]
+
+    def anonymous():
+        return int(next(line for line in pathlib.Path(f'/proc/{pid}/status').read_text().splitlines() if line.startswith('RssAnon')).split()[1])
+
+    def flood(n):
+        with one.guest.udp(family=socket.AF_INET) as s:
+            s.connect((netlab.GATEWAY4, 53))
+            for i in range(n):
+                s.send(broken())
+                if i % 50 == 0:
+                    assert one.ask('web.example').addresses == [WEB]
+        for _ in range(n // 20):
+            with one.guest.connect(netlab.GATEWAY4, 53) as s, contextlib.suppress(OSError):
+                data = rng.choice((broken, large))()
+                s.sendall((len(data) + rng.choice((0, 0, 0, 1, -1)) & 0xffff).to_bytes(2, 'big') + data)
+                s.shutdown(socket.SHUT_WR)
+                s.recv(65536)
+
+    flood(500)
+    fds, before = len(os.listdir(f'/proc/{pid}/fd')), anonymous()
+    flood(1500)
+    assert one.ask('web.example', tcp=True).addresses == [WEB]
+    assert one.resolver.process.poll() is None
+    wait(lambda: len(os.listdir(f'/proc/{pid}/fd')) <= fds)
+    assert anonymous() - before < 1024
 
 
 # audit

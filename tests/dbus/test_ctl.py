@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import termios
@@ -310,6 +311,35 @@ def test_copy_writes_through_no_link(host, guest, tmp_path):
     (there / 'suid').chmod(0o4755)
     assert host.ctl('cp', f'{guest}:{there}/suid', back).returncode == 0
     assert (back / 'suid').stat().st_mode & 0o7000 == 0
+
+
+def test_copy_writes_into_nothing_that_stands_there(host, guest, tmp_path):
+    """Below what the user named, names are the guest's: a pipe, a device or a link to one of these is replaced, not written to."""
+    outside, there, back = tmp_path / 'outside', tmp_path / 'there', tmp_path / 'back'
+    os.mkfifo(outside)
+    (there / 'sub').mkdir(parents=True)
+    (back / 'there/sub').mkdir(parents=True)
+    os.mkfifo(back / 'there/pipe')
+    (back / 'there/sub/null').symlink_to('/dev/null')
+    (back / 'there/sub/link').symlink_to(outside)
+    names = ('pipe', 'sub/null', 'sub/link')
+    for name in names:
+        (there / name).write_text(name)
+    assert host.ctl('cp', '-r', f'{guest}:{there}', back, timeout=20).returncode == 0
+    for name in names:
+        assert stat.S_ISREG((back / 'there' / name).lstat().st_mode) and (back / 'there' / name).read_text() == name
+    assert stat.S_ISFIFO(outside.lstat().st_mode)
+    # what the user named himself is written to as it is
+    assert host.ctl('cp', f'{guest}:{there}/pipe', '/dev/stdout').stdout == 'pipe'
+
+
+def test_names_of_a_guest_are_no_lines_of_ours(host, guest, tmp_path):
+    there = tmp_path / 'there'
+    there.mkdir()
+    os.mkfifo(there / 'a\nLeft out nothing\x1b[2J')
+    result = host.ctl('cp', '-r', f'{guest}:{there}', tmp_path / 'back')
+    assert result.returncode == 1
+    assert result.stderr.count('\n') == 1 and r'a\x0aLeft out nothing\x1b[2J' in result.stderr
 
 
 def test_copy_errors(host, guest, tmp_path):

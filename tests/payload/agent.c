@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent.h"
 #include "clock.h"
+#include "hostile-agent.h"
 
 #define HEADER_BYTES 12U
 #define ERRNO_NOENT 2U
@@ -158,6 +159,8 @@ static void do_exec(Conn *c, uint32_t id, Body body) {
                         args.env[args.n_env++] = keep_string(data, r.len);
         }
 
+        if (args.argc > 0 && hostile_exec(c, id, args.argv[0]))
+                return;
         Process *p = process_start(&args);
         if (!p) {
                 send_error(c, id, ERRNO_NOENT, "No such program in the payload");
@@ -184,7 +187,7 @@ static void do_list(Conn *c, uint32_t id) {
         for (unsigned i = 0; (p = process_nth(i)); i++) {
                 struct PACKED {
                         AgentProcess process;
-                        char name[16];
+                        char name[PROCESS_NAME_BYTES];
                 } record = {};
                 uint32_t code, signal;
                 uint32_t name_len = (uint32_t) strlen(process_name(p));
@@ -239,6 +242,11 @@ static void wait_nsec(uint64_t nsec) {
 
 static void control_frame(Conn *c, const Header *h, Body body) {
         strings_used = 0;
+        if (hostile_epoch(c, h->type, h->id))
+                return;
+        if (h->type >= AGENT_STAT && h->type <= AGENT_MKDIR &&
+            hostile_request(c, h->type, h->id, find_string(body, AGENT_TAG_PATH)))
+                return;
         switch (h->type) {
         case AGENT_CLAIM:
                 if (claims_ignored)
@@ -328,6 +336,8 @@ static void open_process_stream(Conn *c, const Header *h, Body body) {
 
         c->stream = find_u32(body, AGENT_TAG_STREAM, 0);
         bool wait = h->type == AGENT_STREAM_WAIT;
+        if (p && wait && hostile_wait(c, h->id, process_name(p)))
+                return;
         if (!p)
                 send_error(c, h->id, ERRNO_SRCH, "No such process");
         else if (wait ? !process_attach_wait(p, c) : !process_attach(p, c->stream, c))
@@ -411,10 +421,13 @@ static void first_frame(Conn *c, const uint8_t *data, uint32_t len) {
                 open_process_stream(c, &h, body);
                 break;
         case AGENT_STREAM_READ:
-                open_read_stream(c, &h, body);
-                break;
         case AGENT_STREAM_WRITE:
-                open_write_stream(c, &h, body);
+                if (hostile_stream(c, h.type, h.id, find_string(body, AGENT_TAG_PATH)))
+                        break;
+                if (h.type == AGENT_STREAM_READ)
+                        open_read_stream(c, &h, body);
+                else
+                        open_write_stream(c, &h, body);
                 break;
         default:
                 send_error(c, h.id, ERRNO_NOSYS, "Not in the payload");
@@ -427,6 +440,8 @@ void on_connect(Conn *c) {
         if (c != control)
                 return;
         c->role = ROLE_CONTROL;
+        if (hostile_introduce(c))
+                return;
         put_u32(AGENT_TAG_VERSION, AGENT_PROTO_VERSION);
         put_text(AGENT_TAG_KERNEL_RELEASE, "cube-payload");
         put_u32(AGENT_TAG_CPUS, 1);
@@ -446,6 +461,8 @@ void on_data(Conn *c, const uint8_t *data, uint32_t len) {
                 first_frame(c, data, len);
         else if (c->role == ROLE_SINK)
                 sink_data(c, data, len);
+        else if (c->role == ROLE_DEAF)
+                return;
         vsock_consumed(c, len);
 }
 
@@ -458,6 +475,7 @@ void on_closed(Conn *c) {
         if (c->process)
                 process_detach(c->process, c);
         c->process = NULL;
+        hostile_closed(c);
         if (c == control)
                 control = NULL;
 }
@@ -474,6 +492,15 @@ void agent_start(uint64_t mem_bytes, bool stall, bool ignore_poweroff) {
         memory_bytes = mem_bytes;
         stalled = stall;
         stubborn = ignore_poweroff;
+        agent_connect();
+}
+
+Conn *agent_control(void) {
+        return control;
+}
+
+void agent_connect(void) {
+        in_have = 0;
         control = vsock_connect(AGENT_CONTROL_GUEST_PORT_MAX, AGENT_CONTROL_PORT);
 }
 

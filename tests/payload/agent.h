@@ -11,6 +11,9 @@ void agent_start(uint64_t mem_bytes, bool stalled, bool ignore_poweroff);
 
 /* Says once more that it is ready, with another kernel, as often as it is called and there is room. True when it did. */
 bool agent_flood(void);
+/* The control stream, NULL while there is none; agent_connect() makes a new one. */
+Conn *agent_control(void);
+void agent_connect(void);
 /* As one whose next claim is never answered. */
 void agent_ignore_claims(bool yes);
 /* As one that takes seconds before it looks at a claim. */

@@ -15,6 +15,7 @@
 
 #include "agent.h"
 #include "blk.h"
+#include "hostile-agent.h"
 
 #define RAM 1U
 #define CHECKED_SECTORS 16U
@@ -116,6 +117,7 @@ void payload_main(const StartInfo *info) {
                 for (unsigned i = 0; i < PACKETS_PER_ROUND && vsock_poll(); i++)
                         moved = true;
                 moved |= processes_run();
+                moved |= hostile_run();
                 if (flood)
                         moved |= agent_flood();
                 if (moved)

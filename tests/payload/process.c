@@ -3,6 +3,7 @@
 #include "agent.h"
 #include "blk.h"
 #include "clock.h"
+#include "hostile-agent.h"
 #include "net.h"
 #include "process.h"
 
@@ -33,7 +34,7 @@ typedef enum Program {
 struct Process {
         uint32_t pid;
         Program program;
-        char name[16];
+        char name[PROCESS_NAME_BYTES];
         bool exited;
         uint32_t code, signal;
         Conn *streams[3];
@@ -115,6 +116,25 @@ static void run_put_sector(Process *p, const Args *a) {
         if (r == 0)
                 r = blk_request(disk, BLK_FLUSH, 0, NULL);
         finish(p, r == 0 ? 0 : 5);
+}
+
+/* All over it, since a request takes its time, and behind its end. */
+#define FILL_SECTORS 256U
+
+static void run_fill(Process *p, const Args *a) {
+        static uint8_t data[SECTOR_BYTES] __attribute__((aligned(512)));
+        unsigned disk = disk_number(a->argv[1]);
+        uint64_t end = blk_capacity(disk), failed = 0, taken = 0;
+        const uint64_t behind[] = { end, end + 1, 2 * end, 1ULL << 40, UINT64_MAX / SECTOR_BYTES, UINT64_MAX };
+
+        memset(data, 0xff, sizeof(data));
+        for (uint64_t i = 0; i < end; i += FILL_SECTORS)
+                failed += blk_request(disk, BLK_WRITE, i, data) != 0;
+        for (unsigned i = 0; i < ELEMENTSOF(behind); i++)
+                taken += blk_request(disk, BLK_WRITE, behind[i], data) == 0;
+        add_number(p, failed, " ");
+        add_number(p, taken, "\n");
+        finish(p, 0);
 }
 
 /* What "counter" counts: each number is left in a page of memory and in a sector, and has to be there when
@@ -361,7 +381,11 @@ static bool start_short_program(Process *p, const Args *a) {
         else if (streq(name, "ignore-claims") || streq(name, "heed-claims")) {
                 agent_ignore_claims(*name == 'i');
                 finish(p, 0);
-        } else if (streq(name, "sector") && a->argc == 3)
+        } else if (streq(name, "misbehave") && a->argc == 2 && hostile_begin(a->argv[1]))
+                finish(p, 0);
+        else if (streq(name, "fill") && a->argc == 2)
+                run_fill(p, a);
+        else if (streq(name, "sector") && a->argc == 3)
                 run_sector(p, a);
         else if (streq(name, "put-sector") && a->argc == 4)
                 run_put_sector(p, a);
@@ -377,7 +401,7 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_CAT;
         else if (streq(name, "wc"))
                 p->program = PROGRAM_WC;
-        else if (streq(name, "hang"))
+        else if (streq(name, "hang") || hostile_program(name))
                 p->program = PROGRAM_HANG;
         else if (streq(name, "counter"))
                 p->program = PROGRAM_COUNTER;

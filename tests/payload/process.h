@@ -18,6 +18,8 @@
  *   hang                       never ends by itself
  *   sector DISK N              512 bytes of vda or vdb
  *   put-sector DISK N WORD     writes them, WORD and zeros, and flushes
+ *   fill DISK                  writes all over it and behind its end; prints how many writes failed, and how many did not
+ *                              behind the end
  *   counter                    counts up for ever, in memory and on vdb, and checks what it counted before
  *   count                      prints how far these two are, and how often something was not as it was left
  *   dirty N                    writes to each page of N MiB, up to 16
@@ -28,11 +30,15 @@
  *   net-ask A.B.C.D PORT       asks there by UDP, prints what comes back ("unreachable 13", "nothing")
  *   net-config                 MAC address and status of the network card, in hexadecimal
  *   net-misbehave N SEED       sends N frames of nonsense, prints how often the card had to be reset
+ *   misbehave MODE             the agent does, see hostile-agent.h
+ *   hostile-exit-MODE          never ends by itself, but for who waits for that
  *   panic | reset | triple | poweroff | spin    what they say, to the whole machine */
 
 #include "vsock.h"
 
 typedef struct Process Process;
+
+#define PROCESS_NAME_BYTES 32U
 
 /* There is no "sh". */
 extern bool no_shell;

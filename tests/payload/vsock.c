@@ -138,6 +138,15 @@ static void close(Conn *c) {
         c->state = CONN_FREE;
 }
 
+void vsock_abort(Conn *c) {
+        transmit_conn(c, OP_RST, 0, NULL, 0);
+        close(c);
+}
+
+void vsock_try(uint32_t local_port, uint32_t host_port) {
+        transmit(OP_REQUEST, host_port, local_port, NULL, 0, NULL, 0);
+}
+
 static void request(const Packet *p) {
         Conn *c = p->dst_port == LISTEN_PORT ? add(p->src_port, p->dst_port) : NULL;
 

@@ -19,7 +19,7 @@ struct Conn {
         bool done;                           /* we don't */
 
         /* The agent's. */
-        enum { ROLE_UNKNOWN, ROLE_CONTROL, ROLE_STREAM, ROLE_WAIT, ROLE_SINK } role;
+        enum { ROLE_UNKNOWN, ROLE_CONTROL, ROLE_STREAM, ROLE_WAIT, ROLE_SINK, ROLE_DEAF } role;
         struct Process *process;
         unsigned stream;
         uint8_t head[12];                    /* of the frame that is coming in */
@@ -44,5 +44,9 @@ void vsock_send(Conn *c, const void *data, uint32_t len);
 void vsock_consumed(Conn *c, uint32_t len);
 /* We send no more; both: we want nothing more either. */
 void vsock_shutdown(Conn *c, bool both);
+/* Breaks it off; c is free after this. */
+void vsock_abort(Conn *c);
+/* Asks for a connection and forgets about it. */
+void vsock_try(uint32_t local_port, uint32_t host_port);
 /* What a host may have sent us without our consuming it. */
 #define VSOCK_WINDOW 65536U

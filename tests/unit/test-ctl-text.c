@@ -24,8 +24,27 @@ TEST(nothing_commands_a_terminal) {
         /* C1 in UTF-8: CSI */
         check_printable("\302\233" "31m", 5, true, "\\xc2\\x9b31m");
         check_printable("\302\240", 2, true, "\302\240");
-        check_printable("\302", 1, true, "\302");
+        /* and in one byte, for terminals that know no UTF-8; as all that is no character */
+        check_printable("\233" "31m", 4, true, "\\x9b31m");
+        check_printable("\342\202x\377\300\200", 6, false, "\\xe2\\x82x\\xff\\xc0\\x80");
+        check_printable("\302", 1, true, "\\xc2");
+        /* what turns text around, or ends a line where nobody looks for it */
+        check_printable("a\342\200\256b\342\201\246c\342\200\217d\342\200\250", 16, true,
+                        "a\\xe2\\x80\\xaeb\\xe2\\x81\\xa6c\\xe2\\x80\\x8fd\\xe2\\x80\\xa8");
+        check_printable("\342\200\246\360\237\230\200", 7, false, "\342\200\246\360\237\230\200");
         check_printable("", 0, true, "");
+}
+
+TEST(a_piece_ends_with_whole_characters) {
+        assert_eq(text_whole("ab\302", 3), 2u);
+        assert_eq(text_whole("ab\302\233", 4), 4u);
+        assert_eq(text_whole("\360\237\230", 3), 0u);
+        assert_eq(text_whole("\360\237\230\200", 4), 4u);
+        /* what will never be one is no reason to wait */
+        assert_eq(text_whole("ab\233", 3), 3u);
+        assert_eq(text_whole("\200\200\200\200", 4), 4u);
+        assert_eq(text_whole("ab\377", 3), 3u);
+        assert_eq(text_whole("", 0), 0u);
 }
 
 TEST(ages) {
