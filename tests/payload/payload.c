@@ -116,6 +116,7 @@ void payload_main(const StartInfo *info) {
                 for (unsigned i = 0; i < PACKETS_PER_ROUND && vsock_poll(); i++)
                         moved = true;
                 moved |= processes_run();
+                moved |= agent_try_again();
                 if (flood)
                         moved |= agent_flood();
                 if (moved)
