@@ -7,6 +7,8 @@
 #define BARS 0xc0000000ULL
 #define ECAM 0xe0000000ULL
 #define MSR_X2APIC_ICR 0x830U
+#define MSR_APIC_BASE 0x1bU
+#define APIC_BASE_X2APIC (3U << 10)
 #define ICR_INIT 0x4500U
 #define ICR_STARTUP 0x4600U
 #define OTHER 1ULL
@@ -76,14 +78,29 @@ static void attack_ends_at_once(void) {
         machine_panic();
 }
 
-/* INIT and start-up IPIs to a CPU that is up, to one that is not there, and to all. */
+static void init_first(void *context) {
+        wrmsr(MSR_APIC_BASE, rdmsr(MSR_APIC_BASE) | APIC_BASE_X2APIC);
+        wrmsr(MSR_X2APIC_ICR, ICR_INIT);
+        wrmsr(MSR_X2APIC_ICR, ICR_STARTUP);
+        rest();
+}
+
+/* The first CPU starts again where nothing is. */
+static void attack_second_resets_first(void) {
+        on_second(init_first);
+}
+
+/* Interrupts of every kind (the delivery mode stands in bits 8 to 10), system management's among them, to a CPU that is
+ * in any state, and to one that is not there. */
 static void attack_ipis(void) {
         static const uint64_t to[] = { OTHER << 32, 200ULL << 32 };
 
-        for (unsigned i = 0; i < 100; i++)
+        for (unsigned i = 0; i < 200; i++)
                 for (unsigned k = 0; k < ELEMENTSOF(to); k++) {
+                        wrmsr(MSR_X2APIC_ICR, to[k] | (i % 8) << 8 | 0x4000 | i);
                         wrmsr(MSR_X2APIC_ICR, to[k] | ICR_INIT);
                         wrmsr(MSR_X2APIC_ICR, to[k] | ICR_STARTUP | (i & 0xff));
+                        wrmsr(MSR_X2APIC_ICR, to[k] | (i * 3 % 8) << 8 | 0x4000 | 0x41);
                 }
         wrmsr(MSR_X2APIC_ICR, OTHER << 32 | ICR_INIT);
         smp_forget();
@@ -97,6 +114,7 @@ const Attack machine_attacks[] = {
         { "second-triple", attack_second_triple },
         { "second-off", attack_second_off },
         { "second-panic", attack_second_panic },
+        { "second-resets-first", attack_second_resets_first },
         { "ends-at-once", attack_ends_at_once },
         { "ipis", attack_ipis },
         {},

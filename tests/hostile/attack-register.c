@@ -61,7 +61,7 @@ static const char *after(Raw *r, unsigned queue) {
         return outcome_name(raw_good_request(r, queue, &len));
 }
 
-static void change_live_queue(Raw *r, unsigned queue) {
+static void change_queue(const Raw *r, unsigned queue, uint16_t vector) {
         uint64_t common = r->device.common;
 
         write16(common + COMMON_SELECT, (uint16_t) queue);
@@ -75,26 +75,36 @@ static void change_live_queue(Raw *r, unsigned queue) {
                 write_any(common + at, 8, memory_end() - 16);
         write16(common + COMMON_ENABLE, 0);
         write16(common + COMMON_ENABLE, 1);
-        write16(common + COMMON_VECTOR, 0xfffe);
+        write16(common + COMMON_VECTOR, vector);
 }
 
+static bool has_changed(const Raw *r, unsigned queue) {
+        uint64_t common = r->device.common;
+        const Ring *ring = &r->rings[queue];
+
+        write16(common + COMMON_SELECT, (uint16_t) queue);
+        return read16(common + COMMON_SIZE) != ring->size || read16(common + COMMON_ENABLE) != 1 ||
+               read32(common + COMMON_DESC) != (uint32_t) (uint64_t) ring->desc ||
+               read32(common + COMMON_AVAIL) != (uint32_t) (uint64_t) ring->avail ||
+               read32(common + COMMON_USED) != (uint32_t) (uint64_t) ring->used ||
+               read16(common + COMMON_VECTOR) != NO_VECTOR;
+}
+
+/* From when it is enabled on; its vector from DRIVER_OK on, up to which one that does not exist reads as none. */
 static void live_queue(const Target *t) {
         Raw r;
 
-        if (!raw_open(&r, t, 0, RING_SIZE_USED))
+        if (!raw_prepare(&r, t, 0, RING_SIZE_USED))
                 say(t->name, -1, "does not start");
         for (unsigned q = 0; q < t->n_queues; q++)
-                change_live_queue(&r, q);
+                change_queue(&r, q, 0xfffe);
+        raw_status(&r, STATUS_DRIVER_OK);
+        for (unsigned q = 0; q < t->n_queues; q++)
+                change_queue(&r, q, 0);
         write32(r.device.common + COMMON_DRIVER_FEATURES, UINT32_MAX);
-        write16(r.device.common + COMMON_CONFIG_VECTOR, 0xfffe);
 
         for (unsigned q = 0; q < t->n_queues; q++) {
-                const Ring *ring = &r.rings[q];
-
-                write16(r.device.common + COMMON_SELECT, (uint16_t) q);
-                if (read16(r.device.common + COMMON_SIZE) != ring->size ||
-                    read32(r.device.common + COMMON_DESC) != (uint32_t) (uint64_t) ring->desc ||
-                    read32(r.device.common + COMMON_USED) != (uint32_t) (uint64_t) ring->used)
+                if (has_changed(&r, q))
                         say(t->name, (int) q, "has changed");
                 else if (raw_queue_is_read(&r, q))
                         say(t->name, (int) q, after(&r, q));

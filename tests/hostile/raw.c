@@ -149,7 +149,7 @@ static bool enable_own(Raw *r, unsigned queue, uint16_t size) {
         return raw_enable(r, queue, ring->size, (uint64_t) ring->desc, (uint64_t) ring->avail, (uint64_t) ring->used);
 }
 
-bool raw_open(Raw *r, const Target *t, uint64_t features, uint16_t size) {
+bool raw_prepare(Raw *r, const Target *t, uint64_t features, uint16_t size) {
         if (!raw_find(r, t))
                 return false;
         raw_reset(r);
@@ -158,6 +158,12 @@ bool raw_open(Raw *r, const Target *t, uint64_t features, uint16_t size) {
         for (unsigned i = 0; i < t->n_queues; i++)
                 if (!enable_own(r, i, size))
                         return false;
+        return true;
+}
+
+bool raw_open(Raw *r, const Target *t, uint64_t features, uint16_t size) {
+        if (!raw_prepare(r, t, features, size))
+                return false;
         raw_status(r, STATUS_DRIVER_OK);
         return virtio_status(&r->device) == STATUS_DRIVER_OK;
 }

@@ -90,7 +90,9 @@ bool raw_negotiate(Raw *r, uint64_t features);
 bool raw_enable(Raw *r, unsigned queue, uint16_t size, uint64_t desc, uint64_t avail, uint64_t used);
 void raw_status(Raw *r, uint8_t status);
 
-/* All of them: the queues empty, in memory of ours, and DRIVER_OK. size: of each queue, less where it has less. */
+/* All of them: the queues empty, in memory of ours; up to DRIVER_OK, and with it. size: of each queue, less where it has
+ * less. */
+bool raw_prepare(Raw *r, const Target *t, uint64_t features, uint16_t size);
 bool raw_open(Raw *r, const Target *t, uint64_t features, uint16_t size);
 /* Whether one was open since this was asked last. */
 bool raw_touched(Kind kind);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guest of tests/hostile in a VMM with all devices that there are, and what can be seen of that VMM from outside."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -9,8 +10,10 @@ import struct
 import threading
 import time
 
+import snapshot as s
 import vmm as v
 import wire as w
+from snapguest import answer_to_claim
 from test_devices import STDOUT, STREAM_PROCESS, T_PID, T_STREAM, Guest, disk_files, parse_frame, read_all
 
 READY = 16
@@ -18,8 +21,8 @@ T_KERNEL_RELEASE = 4
 MEMORY = 64 << 20
 PLUG = 256 << 20
 DEVICES = ['vda', 'vdb', 'rng', 'net', 'balloon', 'mem', 'vsock']
-# What a guest can make the VMM keep for it: buffers that are bounded, and small.
-GROWTH_BYTES = 8 << 20
+# What a guest can make the VMM keep for it: buffers that are bounded, and small. A sanitizer needs more.
+GROWTH_BYTES = int(os.environ.get('CUBE_VMM_GROWTH', '8')) << 20
 # At most one message of a device in this time (vmm/virtio-pci.c).
 QUIET_SECONDS = 10
 ENOTCONN = 107
@@ -75,12 +78,24 @@ class HostileGuest(Guest):
         self.echo.start()
         self.vmm = v.Vmm()
         self.peer = self.vmm.connect()
-        self.base, overlay = disk_files(path)
+        self.base, self.overlay = disk_files(path)
         self.base_content = self.base.read_bytes()
-        build(self.vmm, self.peer, self.base, overlay, self.wire.tap)
+        build(self.vmm, self.peer, self.base, self.overlay, self.wire.tap)
         self.vmm.claim(self.peer)
         self.wait_ready()
         self.before = self.figures()
+
+    @classmethod
+    @contextlib.contextmanager
+    def copy(cls, of, snapshot):
+        """A second one out of a snapshot of the first, which is paused."""
+        with v.Vmm() as vmm:
+            g = cls.__new__(cls)
+            g.vmm, g.peer, g.number = vmm, vmm.connect(), 1000
+            s.load(vmm, g.peer, snapshot, base=of.base, overlay=snapshot.overlay, tap=of.wire.tap)
+            vmm.claim(g.peer)
+            answer_to_claim(g.peer)
+            yield g
 
     def close(self):
         self.peer.close()

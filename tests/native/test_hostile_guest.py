@@ -11,6 +11,7 @@ import time
 import pytest
 
 import hostileguest as h
+import snapshot as s
 import vmm as v
 from test_devices import T_ERRNO, read_all
 
@@ -87,6 +88,7 @@ ENDS = {
     'second-triple': {v.Reason.TRIPLE_FAULT},
     'second-off': {v.Reason.POWEROFF},
     'second-panic': {v.Reason.PANIC},
+    'second-resets-first': {v.Reason.RESET, v.Reason.INTERNAL_ERROR, v.Reason.TRIPLE_FAULT},
     'ends-at-once': {v.Reason.PANIC, v.Reason.TRIPLE_FAULT},
 }
 
@@ -244,6 +246,18 @@ def test_pause_and_resume_in_the_middle_of_an_attack(hostile):
             hostile.peer.request(v.Op.PAUSE)
             hostile.peer.request(v.Op.RESUME)
         hostile.result(pid)
+
+
+def test_a_snapshot_of_what_attacks_have_left(doomed, tmp_path):
+    """Registers, rings and configuration space as no driver leaves them are state like any other."""
+    for name in ('head', 'config-space', 'race-registers', 'balloon-figures'):
+        doomed.attack(name)
+        s.pause(doomed.peer)
+        snapshot = s.save(doomed.vmm, doomed.peer, tmp_path / name, overlay=doomed.overlay, memory=h.MEMORY + h.PLUG)
+        with h.HostileGuest.copy(doomed, snapshot) as copy:
+            assert copy.result(copy.start('alive')) == [f'{d} alive' for d in h.DEVICES]
+        doomed.peer.request(v.Op.RESUME)
+    doomed.unharmed()
 
 
 def test_nothing_spins_behind_all_that(hostile):
