@@ -10,6 +10,7 @@
 #define TX_PAGE 48U
 #define PAYLOAD_PAGE 0U
 #define FRAME_HEADER_BYTES 12U
+#define NOBODY 4242U
 #define HOST_CID 2U
 #define GUEST_CID 3U
 #define SHUTDOWN_RCV 1U
@@ -138,10 +139,18 @@ static void odd_packet(const char *what, Packet p, uint32_t bytes, bool answered
         if (!open_vsock(RX_BUFFERS))
                 return;
         Outcome o = send(&p, bytes);
-        if (o == OUTCOME_USED && answered)
-                say(what, -1, answer());
-        else
+        if (o != OUTCOME_USED) {
                 say(what, -1, outcome_name(o));
+                return;
+        }
+        /* Behind what is not answered: the answer to this is the first. */
+        if (!answered)
+                (void) send_op(NOBODY, NOBODY, OP_REQUEST, 0);
+        Packet a = receive();
+        if (answered)
+                say(what, -1, op_name(a.op));
+        else
+                say(what, -1, a.op == OP_RST && a.dst_port == NOBODY ? "ignored" : "answered");
 }
 
 static Packet with_type(Packet p, uint16_t type) {
@@ -307,7 +316,7 @@ static void connections(const char *what, uint32_t n, uint32_t dst_port) {
 
 static void attack_connections(void) {
         connections("control", 49984, AGENT_CONTROL_PORT);
-        connections("elsewhere", 50048, 4242);
+        connections("elsewhere", 50048, NOBODY);
 }
 
 /* A control stream that says it is ready, breaks, is there again... */

@@ -3,7 +3,7 @@
 #include "tests/payload/agent.h"
 
 static const Attack *const tables[] = {
-        queue_attacks, register_attacks, device_attacks, vsock_attacks, race_attacks, machine_attacks,
+        queue_attacks, register_attacks, device_attacks, vsock_attacks, race_attacks, flood_attacks, machine_attacks,
 };
 
 static char *text;

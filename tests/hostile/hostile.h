@@ -15,7 +15,8 @@ typedef struct Attack {
 } Attack;
 
 /* Each ends with one that has no name. */
-extern const Attack queue_attacks[], register_attacks[], device_attacks[], vsock_attacks[], race_attacks[], machine_attacks[];
+extern const Attack queue_attacks[], register_attacks[], device_attacks[], vsock_attacks[], race_attacks[], flood_attacks[],
+        machine_attacks[];
 
 /* A line of the answer: what was attacked, the queue if that is not negative, and what came of it. */
 void say(const char *what, int queue, const char *outcome);

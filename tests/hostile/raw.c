@@ -7,6 +7,11 @@
 #define HOST_CID 2U
 #define GUEST_CID 3U
 #define NET_HEADER_BYTES 12U
+#define SETS 2U
+/* Of data, from which those of the second set's good requests are counted. */
+#define SECOND_PAGE 52U
+/* The page of them that the balloon gets. */
+#define LENT 5U
 #define ETHER_BYTES 60U
 
 const Target targets[] = {
@@ -26,9 +31,9 @@ static struct {
         Desc desc[RAW_SIZE_MAX];
         uint16_t avail[PAGE / 2];
         uint16_t used[PAGE / 2];
-} memory[RAW_QUEUES_MAX] __attribute__((aligned(4096)));
+} memory[SETS][RAW_QUEUES_MAX] __attribute__((aligned(4096)));
 
-static bool touched[_KIND_MAX];
+static unsigned current_set;
 
 /* What start.S found; pvh.c of the VMM says what lies there. */
 typedef struct PACKED StartInfo {
@@ -69,17 +74,19 @@ const Target *target_find(const char *name) {
         return NULL;
 }
 
-bool raw_touched(Kind kind) {
-        bool was = touched[kind];
+void raw_use(unsigned set) {
+        current_set = set;
+}
 
-        touched[kind] = false;
-        return was;
+/* The nth page of those that good requests are made of. */
+static uint8_t *page(const Raw *r, unsigned n) {
+        return data[r->set * SECOND_PAGE + n];
 }
 
 bool raw_find(Raw *r, const Target *t) {
         memset(r, 0, sizeof(*r));
         r->target = t;
-        touched[t->kind] = true;
+        r->set = current_set;
         return virtio_find(t->type, t->nth, &r->device);
 }
 
@@ -137,9 +144,9 @@ static bool enable_own(Raw *r, unsigned queue, uint16_t size) {
         *ring = (Ring) {
                 .size = MIN(size, most),
                 .index = (uint16_t) queue,
-                .desc = memory[queue].desc,
-                .avail = memory[queue].avail,
-                .used = memory[queue].used,
+                .desc = memory[r->set][queue].desc,
+                .avail = memory[r->set][queue].avail,
+                .used = memory[r->set][queue].used,
                 .notify = r->device.notify +
                           (uint64_t) read16(r->device.common + COMMON_NOTIFY_OFF) * r->device.notify_stride,
         };
@@ -245,12 +252,12 @@ static void put_frame(uint8_t *p) {
         p[NET_HEADER_BYTES + 13] = 0xb5;
 }
 
-static unsigned blk_chain(Desc *d) {
-        memset(data[0], 0, 16);
-        data[1][0] = 0xff;
-        d[0] = part(data[0], 16, DESC_NEXT);
-        d[1] = part(data[2], 512, DESC_NEXT | DESC_WRITE);
-        d[2] = part(data[1], 1, DESC_WRITE);
+static unsigned blk_chain(const Raw *r, Desc *d) {
+        memset(page(r, 0), 0, 16);
+        page(r, 1)[0] = 0xff;
+        d[0] = part(page(r, 0), 16, DESC_NEXT);
+        d[1] = part(page(r, 2), 512, DESC_NEXT | DESC_WRITE);
+        d[2] = part(page(r, 1), 1, DESC_WRITE);
         d[0].next = 1;
         d[1].next = 2;
         return 3;
@@ -259,34 +266,34 @@ static unsigned blk_chain(Desc *d) {
 static unsigned mem_chain(const Raw *r, Desc *d) {
         uint64_t region = read32(r->device.config + 16) | (uint64_t) read32(r->device.config + 20) << 32;
 
-        memset(data[0], 0, 24);
-        data[0][0] = 3; /* what state is it in? */
-        memcpy(data[0] + 8, &region, 8);
-        data[0][16] = 1;
-        d[0] = part(data[0], 24, DESC_NEXT);
-        d[1] = part(data[1], 10, DESC_WRITE);
+        memset(page(r, 0), 0, 24);
+        page(r, 0)[0] = 3; /* what state is it in? */
+        memcpy(page(r, 0) + 8, &region, 8);
+        page(r, 0)[16] = 1;
+        d[0] = part(page(r, 0), 24, DESC_NEXT);
+        d[1] = part(page(r, 1), 10, DESC_WRITE);
         d[0].next = 1;
         return 2;
 }
 
-static unsigned balloon_chain(unsigned queue, Desc *d) {
-        uint32_t pfn = (uint32_t) ((uint64_t) data[DATA_PAGES - 1] / PAGE);
+static unsigned balloon_chain(const Raw *r, unsigned queue, Desc *d) {
+        uint32_t pfn = (uint32_t) ((uint64_t) page(r, LENT) / PAGE);
 
         if (queue >= 3) {
-                d[0] = part(data[DATA_PAGES - 1], PAGE, DESC_WRITE);
+                d[0] = part(page(r, LENT), PAGE, DESC_WRITE);
                 return 1;
         }
-        memcpy(data[0], &pfn, sizeof(pfn));
-        d[0] = part(data[0], queue == 2 ? 10 : 4, 0);
+        memcpy(page(r, 0), &pfn, sizeof(pfn));
+        d[0] = part(page(r, 0), queue == 2 ? 10 : 4, 0);
         return 1;
 }
 
-static unsigned in_or_out(unsigned queue, Desc *d, void (*put)(void *p), uint32_t bytes) {
+static unsigned in_or_out(const Raw *r, unsigned queue, Desc *d, void (*put)(void *p), uint32_t bytes) {
         if (queue == 0)
-                d[0] = part(data[4], PAGE, DESC_WRITE);
+                d[0] = part(page(r, 4), PAGE, DESC_WRITE);
         else {
-                put(data[0]);
-                d[0] = part(data[0], bytes, 0);
+                put(page(r, 0));
+                d[0] = part(page(r, 0), bytes, 0);
         }
         return 1;
 }
@@ -296,17 +303,17 @@ unsigned raw_good_chain(Raw *r, unsigned queue) {
 
         switch (r->target->kind) {
         case KIND_BLK:
-                return blk_chain(d);
+                return blk_chain(r, d);
         case KIND_NET:
-                return in_or_out(queue, d, (void (*)(void *)) put_frame, NET_HEADER_BYTES + ETHER_BYTES);
+                return in_or_out(r, queue, d, (void (*)(void *)) put_frame, NET_HEADER_BYTES + ETHER_BYTES);
         case KIND_VSOCK:
-                return in_or_out(queue, d, stray_packet, sizeof(VsockPacket));
+                return in_or_out(r, queue, d, stray_packet, sizeof(VsockPacket));
         case KIND_BALLOON:
-                return balloon_chain(queue, d);
+                return balloon_chain(r, queue, d);
         case KIND_MEM:
                 return mem_chain(r, d);
         default:
-                d[0] = part(data[2], 64, DESC_WRITE);
+                d[0] = part(page(r, 2), 64, DESC_WRITE);
                 return 1;
         }
 }
@@ -317,7 +324,7 @@ void raw_provoke(Raw *r, unsigned queue) {
         Ring *tx = &r->rings[1], *ring = &r->rings[queue];
 
         if (r->target->kind == KIND_BALLOON && queue == 2) {
-                ring->desc[ring->size - 1] = part(data[3], 10, 0);
+                ring->desc[ring->size - 1] = part(page(r, 3), 10, 0);
                 ring_offer(ring, (uint16_t) (ring->size - 1));
                 ring_kick(ring);
         }

@@ -2,7 +2,7 @@
 #pragma once
 
 /* A driver for virtio devices that keeps to no rule: every register, ring entry and descriptor is the attack's to
- * write. One device is open at a time, with rings of its own that the payload's drivers don't know; who opened vsock
+ * write. It has rings of its own that the payload's drivers don't know; who opened vsock
  * takes the agent's connections down and has to agent_restart() at the end (hostile.c does).
  *
  * What attacks use of the machine is in here, in smp.h and in payload/lib.h, so that the same attacks can be built into
@@ -46,7 +46,7 @@ enum {
         COMMON_BYTES = 0x38,
 };
 
-typedef enum Kind { KIND_BLK, KIND_NET, KIND_VSOCK, KIND_RNG, KIND_BALLOON, KIND_MEM, _KIND_MAX } Kind;
+typedef enum Kind { KIND_BLK, KIND_NET, KIND_VSOCK, KIND_RNG, KIND_BALLOON, KIND_MEM } Kind;
 
 /* What is there to be attacked. */
 typedef struct Target {
@@ -73,10 +73,14 @@ typedef struct Ring {
 
 typedef struct Raw {
         const Target *target;
+        unsigned set;             /* of rings and pages */
         Device device;
         uint64_t features;
         Ring rings[RAW_QUEUES_MAX];
 } Raw;
+
+/* The two devices that can be open at the same time, 0 and 1, have rings of their own and pages for good requests. */
+void raw_use(unsigned set);
 
 /* Pages for whatever is to lie somewhere, and the last byte of memory. */
 extern uint8_t data[DATA_PAGES][PAGE];
@@ -94,8 +98,6 @@ void raw_status(Raw *r, uint8_t status);
  * less. */
 bool raw_prepare(Raw *r, const Target *t, uint64_t features, uint16_t size);
 bool raw_open(Raw *r, const Target *t, uint64_t features, uint16_t size);
-/* Whether one was open since this was asked last. */
-bool raw_touched(Kind kind);
 
 uint16_t raw_queue_size(const Raw *r, unsigned queue);
 void ring_offer(Ring *ring, uint16_t head);

@@ -150,7 +150,8 @@ class HostileGuest(Guest):
 
     def over(self, since):
         """Whether the attack has said so, on the console, behind what was printed by then."""
-        return 'hostile: done' in self.vmm.console_text()[since - self.printed():]
+        new = self.printed() - since
+        return new > 0 and 'hostile: done' in self.vmm.console_text()[-new:]
 
     def reports(self):
         """What devices had to say since this was asked last."""
