@@ -63,7 +63,7 @@ void devices_mmio(Devices *d, uint64_t gpa, uint8_t data[static 8], unsigned len
 int devices_control_send(Devices *d, const uint8_t *frame, size_t size);
 
 /* While cubed is slow: the guest gets no more credit on the control stream, so that not more than
- * what it had credit for still comes. A control stream that is opened meanwhile is held too. */
+ * what it had credit for still comes. None is let in meanwhile. */
 void devices_control_hold(Devices *d, bool hold);
 
 /* With all vCPUs parked: does what the guest has asked for, then touches neither its memory nor its disks.

@@ -454,10 +454,12 @@ static bool drain_once(VirtioPci *v) {
 void virtio_pci_drain(VirtioPci *v) {
         assert(v);
 
-        /* With the vCPUs stopped each round takes chains that are there: no more than all rings hold. What a
-         * device would leave even then is asked for again at resume. */
+        /* With the vCPUs stopped there are no more chains than all rings hold, unless the guest has a device write
+         * into its own rings: a disk can go on by itself like that. What is left then is asked for again at resume. */
+        uint64_t end = atomic_load(&v->n_chains) + (uint64_t) v->kind.n_queues * v->kind.queue_size;
         for (unsigned n = 0; n < VIRTIO_QUEUES_MAX * VIRTQUEUE_SIZE_MAX && drain_once(v); n++)
-                ;
+                if (atomic_load(&v->n_chains) >= end)
+                        break;
 }
 
 static void watch_bells(VirtioPci *v, uint32_t events) {

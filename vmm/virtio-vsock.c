@@ -206,7 +206,7 @@ static void pump(VirtioVsock *s) {
 
         while (has_output(s) && n < VIRTIO_VISIT_CHAINS && s->to_guest_bytes - before < VIRTIO_VISIT_BYTES) {
                 if (!virtio_pci_pop(&s->pci, QUEUE_RX, &chain)) {
-                        if (!virtqueue_rearm(ring) || s->pci.failed)
+                        if (s->pci.failed || !virtqueue_rearm(ring))
                                 break;
                         n++;
                         continue;
@@ -254,8 +254,10 @@ static void control_request(VirtioVsock *s, const struct virtio_vsock_hdr *h) {
         uint32_t guest_port = le32toh(h->src_port);
         unsigned slot;
 
+        /* While held: one that comes, is heard and goes, again and again, is heard through none. The agent tries
+         * again by itself. */
         VsockConn *c = NULL;
-        if (guest_port <= AGENT_CONTROL_GUEST_PORT_MAX && !s->control && find_slot(s, &slot) >= 0)
+        if (guest_port <= AGENT_CONTROL_GUEST_PORT_MAX && !s->control && !s->control_held && find_slot(s, &slot) >= 0)
                 c = vsock_conn_new_control(guest_port, &s->events);
         if (!c) {
                 s->packets_refused++;
@@ -265,7 +267,6 @@ static void control_request(VirtioVsock *s, const struct virtio_vsock_hdr *h) {
 
         c->peer_buf_alloc = le32toh(h->buf_alloc);
         c->peer_fwd_cnt = le32toh(h->fwd_cnt);
-        vsock_conn_hold(c, s->control_held);
         add_conn(s, slot, c);
         s->control = c;
         conn_changed(s, c);
@@ -327,12 +328,14 @@ static void drain_tx(VirtioVsock *s) {
                         return;
                 }
                 if (!virtio_pci_pop(&s->pci, QUEUE_TX, &chain)) {
-                        if (!virtqueue_rearm(ring) || s->pci.failed)
+                        if (s->pci.failed || !virtqueue_rearm(ring))
                                 return;
                         continue;
                 }
 
                 packet(s, &chain);
+                if (s->pci.failed)
+                        return;
                 bytes += chain.readable_bytes;
                 virtqueue_push(ring, &chain, 0);
         }

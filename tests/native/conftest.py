@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items):
     elif not os.path.exists(vmm_module.find_program()):
         missing = f'not built: {vmm_module.find_program()}'
     for item in items:
-        if missing and 'vmm' in item.fixturenames:
+        if missing and {'vmm', 'hostile', 'doomed'} & set(item.fixturenames):
             item.add_marker(pytest.mark.skip(reason=missing))
         if os.geteuid() != 0 and {'fresh', 'shared'} & set(item.fixturenames):
             item.add_marker(pytest.mark.skip(reason='needs root: pid and mount namespaces, other users'))

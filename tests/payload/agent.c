@@ -44,6 +44,7 @@ static uint32_t in_have;
 
 static Conn *control;
 static uint64_t memory_bytes;
+static bool refused; /* by the VMM: to be tried again */
 static bool stalled, stubborn, claimed, claims_ignored, claims_slow;
 /* Strings of a request, with a NUL behind each. */
 static char strings[16384];
@@ -476,8 +477,11 @@ void on_closed(Conn *c) {
                 process_detach(c->process, c);
         c->process = NULL;
         hostile_closed(c);
-        if (c == control)
-                control = NULL;
+        if (c != control)
+                return;
+        control = NULL;
+        /* The VMM lets nobody in while cubed is slow. */
+        refused = c->state == CONN_REQUESTED;
 }
 
 void agent_ignore_claims(bool yes) {
@@ -502,6 +506,26 @@ Conn *agent_control(void) {
 void agent_connect(void) {
         in_have = 0;
         control = vsock_connect(AGENT_CONTROL_GUEST_PORT_MAX, AGENT_CONTROL_PORT);
+}
+
+static void connect_control(void) {
+        refused = false;
+        control = vsock_connect(AGENT_CONTROL_GUEST_PORT_MAX, AGENT_CONTROL_PORT);
+}
+
+bool agent_try_again(void) {
+        if (!refused)
+                return false;
+        connect_control();
+        return true;
+}
+
+bool agent_restart(void) {
+        in_have = 0;
+        if (!vsock_init())
+                return false;
+        connect_control();
+        return control;
 }
 
 bool agent_flood(void) {

@@ -8,6 +8,10 @@
 #include "process.h"
 
 void agent_start(uint64_t mem_bytes, bool stalled, bool ignore_poweroff);
+/* Connects once more when the VMM did not let it in. True when it did. */
+bool agent_try_again(void);
+/* Behind something that took vsock down, or may have: connects anew, and is ready. False: vsock does not come up. */
+bool agent_restart(void);
 
 /* Says once more that it is ready, with another kernel, as often as it is called and there is room. True when it did. */
 bool agent_flood(void);

@@ -22,15 +22,11 @@ static void post(uint16_t i) {
         queue_offer(&rx, i);
 }
 
-static void clear_queue(Queue *q) {
-        q->avail.idx = q->used.idx = q->last_used = 0;
-}
-
 static bool start(void) {
         if (!virtio_begin(&device, FEATURES))
                 return false;
-        clear_queue(&rx);
-        clear_queue(&tx);
+        queue_clear(&rx);
+        queue_clear(&tx);
         if (!virtio_queue(&device, QUEUE_RX, &rx, true) || !virtio_queue(&device, QUEUE_TX, &tx, false))
                 return false;
         virtio_ready(&device);

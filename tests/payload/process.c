@@ -29,6 +29,7 @@ typedef enum Program {
         PROGRAM_NET_SERVE,
         PROGRAM_NET_ASK,
         PROGRAM_GAP,
+        PROGRAM_EXTRA,
 } Program;
 
 struct Process {
@@ -343,6 +344,32 @@ static bool start_machine_program(const char *name) {
         return true;
 }
 
+static Args extra_args;
+
+static bool keep_extra(const Args *a) {
+        static char words[512];
+        uint32_t used = 0;
+
+        for (unsigned i = 0; i < a->argc; i++) {
+                uint32_t n = (uint32_t) strlen(a->argv[i]) + 1;
+
+                if (n > sizeof(words) - used)
+                        return false;
+                memcpy(words + used, a->argv[i], n);
+                extra_args.argv[i] = words + used;
+                used += n;
+        }
+        extra_args.argc = a->argc;
+        return true;
+}
+
+static bool move_extra(Process *p) {
+        uint32_t code = extra_run(&extra_args, p->text[0], TEXT_BYTES, &p->text_len[0]);
+
+        finish(p, code);
+        return true;
+}
+
 /* Programs that are over as soon as they have started, but for their output. */
 static bool start_short_program(Process *p, const Args *a) {
         const char *name = a->argv[0];
@@ -437,7 +464,9 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_SLEEP;
                 p->wake_tick = timer_ticks() + parse_number(a->argv[1]) * 1000 / TICK_MSEC;
                 timer_set(TICK_MSEC);
-        } else
+        } else if (extra_known && extra_known(name) && keep_extra(a))
+                p->program = PROGRAM_EXTRA;
+        else
                 return false;
         return true;
 }
@@ -711,6 +740,8 @@ static bool run(Process *p) {
                         moved |= move_ask(p);
                 else if (p->program == PROGRAM_GAP)
                         moved |= move_gap();
+                else if (p->program == PROGRAM_EXTRA)
+                        moved |= move_extra(p);
                 moved |= check_end(p);
         }
         if (!p->exited)

@@ -32,7 +32,9 @@
  *   net-misbehave N SEED       sends N frames of nonsense, prints how often the card had to be reset
  *   misbehave MODE             the agent does, see hostile-agent.h
  *   hostile-exit-MODE          never ends by itself, but for who waits for that
- *   panic | reset | triple | poweroff | spin    what they say, to the whole machine */
+ *   panic | reset | triple | poweroff | spin    what they say, to the whole machine
+ *
+ * and what extra_run() knows, in a guest that has it. */
 
 #include "vsock.h"
 
@@ -70,6 +72,12 @@ void process_input(Process *p, Conn *c, const uint8_t *data, uint32_t len);
 void process_input_end(Process *p);
 /* Moves what can be moved. True when something was. */
 bool processes_run(void);
+
+/* Another guest that is made of these parts (tests/hostile) has programs of its own: one at a time, from beginning to
+ * end, on the loop and not inside of a request, so that it may take any device down. It returns the status; its text is
+ * the output. NULL: there are none. */
+bool extra_known(const char *name) __attribute__((weak));
+uint32_t extra_run(const Args *args, char *ret_text, uint32_t size, uint32_t *ret_len) __attribute__((weak));
 
 /* Implemented by agent.c: tells one who waits. */
 void report_exit(Conn *c, uint32_t code, uint32_t signal);

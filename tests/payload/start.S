@@ -102,6 +102,7 @@ exception_common:
 
         .section .data
         .balign 4096
+        .globl pml4
 pml4:   .quad pdpt + PAGE_TABLE
         .fill 511, 8, 0
 pdpt:   .quad pd + PAGE_TABLE, pd + 0x1000 + PAGE_TABLE, pd + 0x2000 + PAGE_TABLE, pd + 0x3000 + PAGE_TABLE
@@ -124,6 +125,7 @@ gdt_register:
 idt_register:
         .word 4095
         .quad idt
+        .globl start_info
 start_info:
         .long 0
 

@@ -138,6 +138,10 @@ void virtio_ready(const Device *d) {
         set_status(d, 15);
 }
 
+void queue_clear(Queue *q) {
+        q->avail.idx = q->used.idx = q->last_used = 0;
+}
+
 void queue_offer(Queue *q, uint16_t head) {
         q->avail.ring[q->avail.idx % RING_SIZE] = head;
         barrier();

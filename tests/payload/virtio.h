@@ -51,6 +51,8 @@ bool virtio_queue(const Device *d, uint16_t index, Queue *q, bool interrupts);
 void virtio_ready(const Device *d);
 uint8_t virtio_status(const Device *d);
 
+/* Its indices as they are before the first chain. */
+void queue_clear(Queue *q);
 /* Makes the chain that starts at descriptor head available. Rings no bell. */
 void queue_offer(Queue *q, uint16_t head);
 void queue_kick(const Queue *q);

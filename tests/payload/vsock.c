@@ -85,11 +85,26 @@ static void post(uint16_t i) {
         queue_offer(&rx, i);
 }
 
+static void close(Conn *c) {
+        on_closed(c);
+        c->state = CONN_FREE;
+}
+
+static void forget(void) {
+        for (Conn *c = conns; c < conns + conns_used; c++)
+                if (c->state != CONN_FREE)
+                        close(c);
+        queue_clear(&rx);
+        queue_clear(&tx);
+        queue_clear(&event);
+}
+
 bool vsock_init(void) {
         Device d;
 
         if (!virtio_find(19, 0, &d) || !virtio_begin(&d, 0))
                 return false;
+        forget();
         guest_cid = read32(d.config);
         if (!virtio_queue(&d, QUEUE_RX, &rx, true) || !virtio_queue(&d, QUEUE_TX, &tx, false) ||
             !virtio_queue(&d, QUEUE_EVENT, &event, false))
@@ -131,11 +146,6 @@ void vsock_consumed(Conn *c, uint32_t len) {
 void vsock_shutdown(Conn *c, bool both) {
         c->done = true;
         transmit_conn(c, OP_SHUTDOWN, both ? SHUTDOWN_SEND | SHUTDOWN_RCV : SHUTDOWN_SEND, NULL, 0);
-}
-
-static void close(Conn *c) {
-        on_closed(c);
-        c->state = CONN_FREE;
 }
 
 void vsock_abort(Conn *c) {

@@ -32,6 +32,7 @@ void on_data(Conn *c, const uint8_t *data, uint32_t len);
 void on_host_done(Conn *c);                     /* no more data will come */
 void on_closed(Conn *c);                        /* reset: c is free after this */
 
+/* Again: with what was there before gone, on both sides. */
 bool vsock_init(void);
 Conn *vsock_connect(uint32_t local_port, uint32_t host_port);
 /* Packets that have come. False: none. */

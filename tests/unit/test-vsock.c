@@ -120,6 +120,43 @@ TEST(control_stream_held) {
         device_down();
 }
 
+/* Else one that connects, says something and leaves, again and again, would be heard however slow cubed is. */
+TEST(no_control_stream_is_let_in_while_held) {
+        device_up();
+        connect_control();
+        virtio_vsock_control_hold(dev, true);
+        send_op(VIRTIO_VSOCK_OP_RST, 0);
+        assert_eq(control_lost, 1);
+        for (unsigned i = 0; i < 3; i++) {
+                send_op(VIRTIO_VSOCK_OP_REQUEST, 0);
+                expect_op(VIRTIO_VSOCK_OP_RST);
+        }
+        assert_eq(control_lost, 1);
+
+        virtio_vsock_control_hold(dev, false);
+        connect_control();
+        device_down();
+}
+
+/* Nothing moves any more once the device has said so. */
+TEST(a_packet_that_breaks_the_rules_is_not_given_back) {
+        struct virtio_vsock_hdr h;
+        uint32_t head, used;
+
+        for (unsigned i = 0; i < 3; i++) {
+                device_up();
+                h = header(VIRTIO_VSOCK_OP_RW, i == 0 ? 1 : VSOCK_PACKET_BYTES_MAX + 1, 0);
+                assert_ok(guest_mem_write(&vm.mem, TX_GPA, &h, sizeof(h)));
+                ring_desc(&driver.rings[TX], &vm.mem, 0, TX_GPA, i == 2 ? sizeof(h) - 1 : sizeof(h), 0, 0);
+                ring_offer(&driver.rings[TX], &vm.mem, 0);
+                driver_kick(&driver, TX);
+                step(4);
+                assert_true(virtio_vsock_pci(dev)->failed);
+                assert_true(!ring_take_used(&driver.rings[TX], &vm.mem, &head, &used));
+                device_down();
+        }
+}
+
 TEST(control_frame_too_long) {
         uint8_t frame[FRAME_HEADER_SIZE];
         FrameHeader h = { .len = AGENT_FRAME_MAX + 1, .type = AGENT_OK };

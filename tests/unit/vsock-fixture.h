@@ -105,7 +105,7 @@ _unused_ static void device_down(void) {
         fake_vm_done(&vm);
 }
 
-/* Sends one packet; data may be NULL. Waits until the device took it. */
+/* Sends one packet; data may be NULL. Waits until the device took it, or stopped at it. */
 _unused_ static void put_packet(const struct virtio_vsock_hdr *h, const void *data, uint32_t len) {
         uint32_t head, used;
 
@@ -119,7 +119,7 @@ _unused_ static void put_packet(const struct virtio_vsock_hdr *h, const void *da
         driver_kick(&driver, TX);
         for (unsigned i = 0; i < 100; i++) {
                 step(1);
-                if (ring_take_used(&driver.rings[TX], &vm.mem, &head, &used))
+                if (ring_take_used(&driver.rings[TX], &vm.mem, &head, &used) || virtio_vsock_pci(dev)->failed)
                         return;
         }
         assert_true(!"the device takes the packet");

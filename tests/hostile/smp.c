@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "smp.h"
+
+#define AP_PAGE 0x8000U
+#define AP_ID 1U
+#define MSR_X2APIC_ICR 0x830U
+#define ICR_INIT 0x4500U
+#define ICR_STARTUP 0x4600U
+/* In looks, each of which takes a microsecond or more. */
+#define PATIENCE 2000000U
+
+extern const uint8_t ap_code[], ap_code_end[];
+void ap_main(void);
+
+static volatile bool up;
+static void (*volatile job)(void *context);
+static void *volatile job_context;
+static volatile bool busy;
+static volatile uint64_t rounds;
+
+void ap_main(void) {
+        up = true;
+        for (;;) {
+                /* Before the look, so that who takes the job away and then sees "not busy" is right. */
+                busy = true;
+                full_barrier();
+                void (*now)(void *context) = job;
+
+                if (!now) {
+                        busy = false;
+                        pause_cpu();
+                        continue;
+                }
+                now(job_context);
+                rounds++;
+        }
+}
+
+static void send(uint32_t what) {
+        wrmsr(MSR_X2APIC_ICR, (uint64_t) AP_ID << 32 | what);
+}
+
+bool smp_start(void) {
+        if (up)
+                return true;
+        memcpy((void *) (uint64_t) AP_PAGE, ap_code, (size_t) (ap_code_end - ap_code));
+        send(ICR_INIT);
+        send(ICR_STARTUP | AP_PAGE >> 12);
+        for (uint32_t i = 0; i < PATIENCE && !up; i++)
+                pause_cpu();
+        return up;
+}
+
+void smp_run(void (*what)(void *context), void *context) {
+        rounds = 0;
+        job_context = context;
+        barrier();
+        job = what;
+}
+
+void smp_stop(void) {
+        job = NULL;
+        full_barrier();
+        while (busy)
+                pause_cpu();
+}
+
+void smp_forget(void) {
+        up = busy = false;
+        job = NULL;
+}
+
+uint64_t smp_rounds(void) {
+        return rounds;
+}
