@@ -28,6 +28,7 @@
  *   net-ask A.B.C.D PORT       asks there by UDP, prints what comes back ("unreachable 13", "nothing")
  *   net-config                 MAC address and status of the network card, in hexadecimal
  *   net-misbehave N SEED       sends N frames of nonsense, prints how often the card had to be reset
+ *   panic-in MSEC              as "panic", after a while
  *   panic | reset | triple | poweroff | spin    what they say, to the whole machine */
 
 #include "vsock.h"
