@@ -31,14 +31,15 @@ class Journal:
         text = run("journalctl", "-n0", "--show-cursor", check=True).stdout.decode()
         self.cursor = text.splitlines()[-1].removeprefix("-- cursor: ")
 
-    def says(self, text, *matches):
-        def found():
-            run("journalctl", "--sync", check=True)
-            return run("journalctl", "--after-cursor", self.cursor, "-o", "cat", *matches, check=True).stdout.decode()
+    def since(self, *options):
+        run("journalctl", "--sync", check=True)
+        return run("journalctl", "--after-cursor", self.cursor, *options, check=True).stdout.decode()
+
+    def says(self, text):
         try:
-            wait_for("the journal to say it", lambda: text in found(), timeout=10)
+            wait_for("the journal to say it", lambda: text in self.since("-o", "cat"), timeout=10)
         except AssertionError as e:
-            raise AssertionError(f"the journal does not say '{text}', but:\n{found()}") from e
+            raise AssertionError(f"the journal does not say '{text}', but:\n{self.since('-o', 'cat')}") from e
 
 
 def vmms():
@@ -68,13 +69,21 @@ def snapshots():
     return {str(row[0]): str(row[1]) for row in manager().ListSnapshots(options({"kind": "snapshot"}))}
 
 
+def at_rest(killed):
+    """No sandbox is on its way, and none is taken to be one of these processes."""
+    found = states()
+    with contextlib.suppress(dbus.DBusException):  # one that goes
+        return set(found.values()) <= {"running", "paused", "failed"} and not any(prop(i, "VMMPID") in killed for i in found)
+    return False
+
+
 class Strike:
     """What was done, to what, and what came of it."""
 
     def __init__(self, operation, victim, at, target=None):
         self.operation, self.victim, self.at, self.target = operation, victim, at, target
         self.answer = self.error = None
-        self.taken_away = set()
+        self.killed, self.taken_away = [], set()
 
     @property
     def acknowledged(self):
@@ -108,7 +117,7 @@ class UnluckyWorld(World):
         self.kill_in(s, delay)
         print(f"  {s.answer if s.acknowledged else s.error}", flush=True)
         wait_for("the service to be whole again", service_is_whole, timeout=30)
-        wait_for("all to come to rest", lambda: set(states().values()) <= {"running", "paused", "failed"})
+        wait_for("all to come to rest", lambda: at_rest(s.killed))
         self.settle(s)
         self.expect_told(s, told)
         self.expect_nothing_else()
@@ -149,7 +158,8 @@ class UnluckyWorld(World):
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             job = pool.submit(getattr(self, "do_" + s.operation), bus(), s)
             concurrent.futures.wait([job], timeout=delay)
-            for pid in self.pids_of(s, strangers):
+            s.killed = self.pids_of(s, strangers)
+            for pid in s.killed:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             try:
@@ -266,7 +276,9 @@ class UnluckyWorld(World):
 
     def settle_state(self, s, state):
         """Of the one that it was done to."""
-        if s.operation == "pause":
+        if s.operation in ("create", "remove_snapshot"):
+            assert state == ("paused" if s.at in self.paused else "running")
+        elif s.operation == "pause":
             assert state in ("paused",) if s.acknowledged else ("paused", "running")
         elif s.operation == "resume":
             assert state in ("running",) if s.acknowledged else ("paused", "running", "failed")
