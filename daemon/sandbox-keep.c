@@ -270,6 +270,7 @@ static void drop_sources(struct SandboxPrivate *p) {
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
         p->stop_timer = sd_event_source_disable_unref(p->stop_timer);
         p->finish_source = sd_event_source_disable_unref(p->finish_source);
+        p->save_timer = sd_event_source_disable_unref(p->save_timer);
 }
 
 static void drop_process(Sandbox *s) {

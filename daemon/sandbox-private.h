@@ -110,7 +110,7 @@ struct SandboxPrivate {
         uint64_t deadline_boot_usec; /* CLOCK_BOOTTIME; UINT64_MAX = none */
         uint64_t active_boot_usec;   /* CLOCK_BOOTTIME: when it was last seen not idle */
         bool idle_asking, idle_was_busy;
-        sd_event_source *deadline_timer, *idle_timer, *step_timer, *stop_timer, *finish_source;
+        sd_event_source *deadline_timer, *idle_timer, *step_timer, *stop_timer, *finish_source, *save_timer;
 
         VmmExitReason kill_reason; /* why we killed it, if so */
         sd_bus_error error;        /* why it failed while it was being created */
@@ -281,6 +281,8 @@ void manager_load_kept(Manager *m);
 /* sandbox-state-file.c */
 #define SANDBOX_KEPT_FILE "sandbox.json"
 int sandbox_save(const Sandbox *s);
+/* Of what is so already. Where it can't be written it is tried again until it can, and the journal says so. */
+void sandbox_save_soon(Sandbox *s);
 int sandbox_load(Manager *m, const char *id, Sandbox **ret);
 int sandbox_format_kept(const Sandbox *s, SandboxState state, const Snapshot *on, char **ret);
 /* dir_fd: where its sandbox.json lies. */
