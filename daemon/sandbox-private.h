@@ -272,6 +272,9 @@ void sandbox_keep_again(Sandbox *s);
 void sandbox_drop_keep_write(Sandbox *s);
 /* sandbox.json goes; the snapshot, which is it that was paused, is removed once that has reached the disk. May be NULL. */
 void sandbox_forget_kept(Sandbox *s, Snapshot *paused);
+/* There is another cube-stored; there will be none. */
+void sandbox_forget_again(Manager *m);
+void sandbox_forget_none(Manager *m);
 /* The VMM and all that was its own goes; the sandbox stays. */
 void sandbox_unmake(Sandbox *s);
 bool sandbox_is_kept(const Manager *m, const char *id);
