@@ -99,7 +99,7 @@ static void settle_capture(Sandbox *s, const Hello *h) {
                         log_warning_errno(r, "Snapshot %s can't be removed: %m", p->capture_id);
         }
         p->capture_id[0] = 0;
-        (void) sandbox_save(s);
+        sandbox_save_soon(s);
 }
 
 static bool runs_on(const Hello *h, const Snapshot *n) {
@@ -114,7 +114,7 @@ static void note_rolled_back(Sandbox *s, Snapshot *n, const char *what) {
         s->restored = true;
         s->mem_bytes = n->mem_bytes;
         p->capture_id[0] = p->rollback_id[0] = 0;
-        (void) sandbox_save(s);
+        sandbox_save_soon(s);
 }
 
 /* How far a rollback came tells its VMM as well: one whose guest runs on one of the two got there, one that was given
@@ -345,7 +345,7 @@ static void adopt_running(Sandbox *s) {
         if (s->state == SANDBOX_PAUSING) {
                 s->state = SANDBOX_RUNNING;
                 s->priv->thaw_owed = true;
-                (void) sandbox_save(s);
+                sandbox_save_soon(s);
         }
         /* A time-out may be over already, and clients do not know that we were away. */
         sandbox_hold_turns(s);

@@ -13,6 +13,8 @@ typedef struct LoopClock {
         uint64_t wall_usec, cpu_usec, delay_usec, sleeps;
 } LoopClock;
 
+struct Forgetting;
+
 struct ManagerPrivate {
         Units *units;
         UidRange *uids;
@@ -33,6 +35,7 @@ struct ManagerPrivate {
         int lock_fd;               /* RuntimeDirectory/lock: one cubed at a time */
         char *uid_conflict;        /* what UIDRange= collides with; NULL = nothing */
         sd_event_source *status;   /* STATUS= once a round at most */
+        struct Forgetting *forgetting; /* waits for another cube-stored: sandbox-keep.c */
 };
 
 int manager_add_sandbox(Manager *m, Sandbox *s);

@@ -97,6 +97,7 @@ Manager *manager_free(Manager *m) {
                 m->snapshots->stopping = true;
         manager_end_builds(m);
         free_sandboxes(m);
+        sandbox_forget_none(m);
         while (m->n_jobs > 0)
                 job_free(m->jobs[m->n_jobs - 1]);
         free(m->jobs);
@@ -368,6 +369,8 @@ static int attach_stored(int fd, void *userdata) {
         int r = store_client_attach(m->store, fd);
         if (r >= 0 && m->snapshots)
                 snapshot_store_retry(m->snapshots);
+        if (r >= 0)
+                sandbox_forget_again(m);
         return r;
 }
 

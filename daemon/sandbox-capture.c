@@ -97,7 +97,7 @@ static void clear_mark(Sandbox *s) {
         if (!*s->priv->capture_id)
                 return;
         s->priv->capture_id[0] = 0;
-        (void) sandbox_save(s);
+        sandbox_save_soon(s);
 }
 
 static void let_guest_go(const Sandbox *s) {
@@ -202,12 +202,10 @@ static void set_error(const Sandbox *s, sd_bus_error *error, int r, const char *
         else if (r == -ENOTCONN || r == -ECONNRESET)
                 (void) sd_bus_error_setf(error, BUS_ERROR_INTERNAL, "No snapshot of sandbox %s: %s: cube-stored ended; it is being "
                                          "started again, try again", s->id, what);
-        else if (r == -EMFILE || r == -ENOMEM)
-                (void) sd_bus_error_setf(error, BUS_ERROR_NO_RESOURCES, "No snapshot of sandbox %s: %s: %s", s->id, what, text);
         else if (r == -ETIMEDOUT)
                 (void) sd_bus_error_setf(error, BUS_ERROR_GUEST_TIMEOUT, "No snapshot of sandbox %s: %s: %s", s->id, what, text);
         else
-                (void) sd_bus_error_setf(error, BUS_ERROR_INTERNAL, "No snapshot of sandbox %s: %s: %s", s->id, what, text);
+                (void) sd_bus_error_setf(error, bus_error_of_errno(r), "No snapshot of sandbox %s: %s: %s", s->id, what, text);
 }
 
 static void capture_fail(Capture *c, int r, const char *what, const char *message) {
@@ -308,9 +306,7 @@ static void finish_captured(Capture *c) {
                 sandbox_count_layers(s);
         sandbox_take_overlay(s, TAKE_FD(c->overlay_fd));
         s->priv->capture_id[0] = 0;
-        int r = sandbox_save(s);
-        if (r < 0)
-                log_warning_errno(r, "Sandbox %s: a restarted cubed won't know its layers, failed to save its state: %m", s->id);
+        sandbox_save_soon(s);
         vmm_client_let_go(s->priv->vmm);
         audit_snapshot(s->manager->audit, s, n, pause_usec, c->n_pages);
         snapshot_flatten_behind(n);

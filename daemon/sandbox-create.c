@@ -59,8 +59,7 @@ static const char *what_is_done(const Sandbox *s) {
 }
 
 static void fail_errno(Sandbox *s, int r, const char *what) {
-        sandbox_failf(s, r == -ENOMEM || r == -EMFILE || r == -EAGAIN ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
-                      "Sandbox %s could not be %s: %s: %s", s->id, what_is_done(s), what, strerror(-r));
+        sandbox_failf(s, bus_error_of_errno(r), "Sandbox %s could not be %s: %s: %s", s->id, what_is_done(s), what, strerror(-r));
 }
 
 static int on_step_timer(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -111,19 +110,16 @@ static void leave_disk(Sandbox *s) {
         sandbox_forget_kept(s, s->disk_top);
 }
 
-/* Before anybody hears of it: a resume that can't be saved has come to nothing. */
+/* Before anybody hears of it: what can't be saved has come to nothing, for a restarted cubed would end it. */
 static int save_running(Sandbox *s) {
-        bool resumed = s->state == SANDBOX_RESUMING;
         SandboxState before = s->state;
 
         s->state = SANDBOX_RUNNING;
         int r = sandbox_save(s);
         s->state = before;
-        if (r < 0 && !resumed)
-                log_warning_errno(r, "Sandbox %s: a restarted cubed won't find it, failed to save its state: %m", s->id);
-        else if (r >= 0 && resumed)
+        if (r >= 0 && before == SANDBOX_RESUMING)
                 leave_disk(s);
-        return resumed ? r : 0;
+        return r;
 }
 
 static void tell_running(Sandbox *s, bool resumed) {
@@ -568,9 +564,7 @@ static int start_process(Sandbox *s) {
         r = sandbox_watch_process(s);
         if (r >= 0)
                 r = process_start_time(s->vmm_pid, &p->vmm_start_time);
-        /* On disk before the process can go anywhere: a cubed that dies now is followed by one that
-         * finds and ends it. */
-        return r < 0 ? r : sandbox_save(s);
+        return r;
 }
 
 static void on_slot_taken(Sandbox *s) {
@@ -579,6 +573,13 @@ static void on_slot_taken(Sandbox *s) {
         int r = start_process(s);
         if (r < 0) {
                 fail_errno(s, r, "forking its VMM");
+                return;
+        }
+        /* On disk before the process can go anywhere: a cubed that dies now is followed by one that
+         * finds and ends it. */
+        r = sandbox_save(s);
+        if (r < 0) {
+                fail_errno(s, r, "saving its state");
                 return;
         }
         s->priv->step = STEP_SCOPE;
@@ -641,8 +642,10 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
         s->priv->create_done = done;
         s->priv->create_userdata = userdata;
         r = sandbox_start(s, error);
-        if (r < 0)
+        if (r < 0) {
+                audit_failed(m->audit, s, strempty(error->message));
                 return r;
+        }
         r = manager_add_sandbox(m, s);
         if (r < 0) {
                 sandbox_remove_files(s->priv->dir);

@@ -70,12 +70,18 @@ static bool going_down(const Manager *m) {
 typedef struct Forgetting {
         Manager *manager;
         Snapshot *paused;
+        struct Forgetting *next; /* in the manager's list, while there is no cube-stored */
 } Forgetting;
 
 static void on_forgotten(int error, void *userdata) {
         _cleanup_free_ Forgetting *f = userdata;
         Snapshot *n = f->paused;
 
+        if ((error == -ECONNRESET || error == -ENOTCONN) && !going_down(f->manager)) {
+                f->next = f->manager->priv->forgetting;
+                f->manager->priv->forgetting = TAKE_PTR(f);
+                return;
+        }
         if (error < 0 && !going_down(f->manager)) {
                 log_warning_errno(error, "Snapshot %s stays until cubed is started again: that nobody is paused in it may not have reached the disk: %m",
                                   n->id);
@@ -90,8 +96,15 @@ static void on_forgotten(int error, void *userdata) {
         snapshot_release(n);
 }
 
+static void sync_forgetting(Forgetting *f) {
+        _cleanup_close_ int fd = open_parent(f->manager);
+
+        int r = fd < 0 ? fd : store_client_sync(f->manager->store, fd, on_forgotten, f);
+        if (r < 0)
+                on_forgotten(r, f);
+}
+
 static void forget_later(Manager *m, Snapshot *paused) {
-        _cleanup_close_ int fd = open_parent(m);
         Forgetting *f = new0(Forgetting, 1);
 
         snapshot_use(paused);
@@ -99,10 +112,29 @@ static void forget_later(Manager *m, Snapshot *paused) {
                 log_oom();
                 return;
         }
-        *f = (Forgetting) { m, paused };
-        int r = fd < 0 ? fd : store_client_sync(m->store, fd, on_forgotten, f);
-        if (r < 0)
-                on_forgotten(r, f);
+        *f = (Forgetting) { .manager = m, .paused = paused };
+        sync_forgetting(f);
+}
+
+void sandbox_forget_again(Manager *m) {
+        Forgetting *f = TAKE_PTR(m->priv->forgetting);
+
+        while (f) {
+                Forgetting *next = f->next;
+                sync_forgetting(f);
+                f = next;
+        }
+}
+
+void sandbox_forget_none(Manager *m) {
+        Forgetting *f;
+
+        while (m->priv && (f = m->priv->forgetting)) {
+                m->priv->forgetting = f->next;
+                if (m->snapshots)
+                        snapshot_release(f->paused);
+                free(f);
+        }
 }
 
 /* Writing. */
@@ -270,6 +302,7 @@ static void drop_sources(struct SandboxPrivate *p) {
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
         p->stop_timer = sd_event_source_disable_unref(p->stop_timer);
         p->finish_source = sd_event_source_disable_unref(p->finish_source);
+        p->save_timer = sd_event_source_disable_unref(p->save_timer);
 }
 
 static void drop_process(Sandbox *s) {

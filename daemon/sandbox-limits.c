@@ -89,7 +89,7 @@ static void on_scope(Scope *scope, const sd_bus_error *error, void *userdata) {
                 s->mem_bytes = p->limits_reached;
                 sandbox_changed(s, "Memory");
         }
-        (void) sandbox_save(s);
+        sandbox_save_soon(s);
 
         if (p->limits_reached == p->limits.mem_bytes) {
                 finish(s, NULL);
@@ -324,7 +324,7 @@ static int start_machine(Sandbox *s, sd_bus_error *error) {
                 return sandbox_ask_statistics(s, on_present, NULL, error);
         if (limits->cpu_quota_usec > 0)
                 return set_scope(s, 0, limits->cpu_quota_usec, on_scope);
-        (void) sandbox_save(s);
+        sandbox_save_soon(s);
         finish(s, NULL);
         return 0;
 }
@@ -364,7 +364,7 @@ static void on_net(int error, const NetResult *result, void *userdata) {
         }
         s->net_limits = net_limits_over(&p->limits.net, &s->net_limits);
         p->net_limits_set = true;
-        (void) sandbox_save(s);
+        sandbox_save_soon(s);
         tell_net(s);
         int r = start_machine(s, &e);
         if (r >= 0)

@@ -41,15 +41,14 @@ int sandbox_prepare_overlay(Sandbox *s, sd_bus_error *error) {
         const char *state = s->manager->config.state_directory;
 
         if (mkdirat(s->manager->priv->state_fd, SANDBOXES_DIRECTORY, 0700) < 0 && errno != EEXIST)
-                return sd_bus_error_setf(error, BUS_ERROR_INTERNAL, "Can't make directory %s/" SANDBOXES_DIRECTORY ": %s", state, strerror(errno));
+                return sd_bus_error_setf(error, bus_error_of_errno(-errno), "Can't make directory %s/" SANDBOXES_DIRECTORY ": %s", state, strerror(errno));
         int r = create(s, OVERLAY_CURRENT, &s->priv->overlay_fd);
         if (r == -EFBIG)
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
                                          "The file system of %s/" SANDBOXES_DIRECTORY " has no files as large as this disk; ask for a "
                                          "smaller one or move StateDirectory=", state);
         if (r < 0)
-                return sd_bus_error_setf(error, r == -ENOSPC || r == -EMFILE || r == -ENFILE ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
-                                         "Can't make the disk in %s/" SANDBOXES_DIRECTORY ": %s", state, strerror(-r));
+                return sd_bus_error_setf(error, bus_error_of_errno(r), "Can't make the disk in %s/" SANDBOXES_DIRECTORY ": %s", state, strerror(-r));
         return 0;
 }
 

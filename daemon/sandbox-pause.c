@@ -73,7 +73,7 @@ static void fail(Pausing *g, const sd_bus_error *error) {
                 sandbox_thaw(s);
         if (s->state == SANDBOX_PAUSING) {
                 sandbox_set_state(s, SANDBOX_RUNNING);
-                (void) sandbox_save(s);
+                sandbox_save_soon(s);
         }
         audit_pause_failed(s->manager->audit, s, strempty(error->message));
         sandbox_end_turn(s, &g->turn);
@@ -105,8 +105,8 @@ static void cancel_errno(Pausing *g, int r, const char *what) {
                 (void) sd_bus_error_setf(&e, BUS_ERROR_NOT_RUNNING, "Sandbox %s was not paused, it is %s", s->id,
                                          sandbox_state_to_string(s->state));
         else
-                (void) sd_bus_error_setf(&e, r == -ENOSPC || r == -EDQUOT ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
-                                         "Sandbox %s was not paused, it runs on: %s: %s", s->id, what, strerror(-r));
+                (void) sd_bus_error_setf(&e, bus_error_of_errno(r), "Sandbox %s was not paused, it runs on: %s: %s", s->id, what,
+                                         strerror(-r));
         cancel(g, &e);
 }
 
@@ -260,6 +260,7 @@ static void on_turn(Sandbox *s, Turn *t) {
                 sandbox_set_state(s, SANDBOX_PAUSING);
                 r = sandbox_save(s);
         }
+        bool saved = r >= 0;
         if (r >= 0 && g->memory) {
                 capture(g);
                 return;
@@ -269,7 +270,8 @@ static void on_turn(Sandbox *s, Turn *t) {
         if (r >= 0)
                 return;
         if (!sd_bus_error_is_set(&e))
-                (void) sandbox_set_error(s, &e, r, NULL);
+                (void) sd_bus_error_setf(&e, bus_error_of_errno(r), "Sandbox %s was not paused, it runs on: %s: %s", s->id,
+                                         saved ? "asking its agent" : "saving its state", strerror(-r));
         fail(g, &e);
 }
 

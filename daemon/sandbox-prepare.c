@@ -34,8 +34,7 @@ void sandbox_remove_files(const char *dir) {
 }
 
 static int fail(sd_bus_error *error, int r, const char *what, const char *path) {
-        return sd_bus_error_setf(error, r == -ENOSPC || r == -EMFILE || r == -ENFILE ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
-                                 "Can't make %s %s: %s", what, path, strerror(-r));
+        return sd_bus_error_setf(error, bus_error_of_errno(r), "Can't make %s %s: %s", what, path, strerror(-r));
 }
 
 static int prepare_directory(Sandbox *s, sd_bus_error *error) {

@@ -110,7 +110,7 @@ struct SandboxPrivate {
         uint64_t deadline_boot_usec; /* CLOCK_BOOTTIME; UINT64_MAX = none */
         uint64_t active_boot_usec;   /* CLOCK_BOOTTIME: when it was last seen not idle */
         bool idle_asking, idle_was_busy;
-        sd_event_source *deadline_timer, *idle_timer, *step_timer, *stop_timer, *finish_source;
+        sd_event_source *deadline_timer, *idle_timer, *step_timer, *stop_timer, *finish_source, *save_timer;
 
         VmmExitReason kill_reason; /* why we killed it, if so */
         sd_bus_error error;        /* why it failed while it was being created */
@@ -272,6 +272,9 @@ void sandbox_keep_again(Sandbox *s);
 void sandbox_drop_keep_write(Sandbox *s);
 /* sandbox.json goes; the snapshot, which is it that was paused, is removed once that has reached the disk. May be NULL. */
 void sandbox_forget_kept(Sandbox *s, Snapshot *paused);
+/* There is another cube-stored; there will be none. */
+void sandbox_forget_again(Manager *m);
+void sandbox_forget_none(Manager *m);
 /* The VMM and all that was its own goes; the sandbox stays. */
 void sandbox_unmake(Sandbox *s);
 bool sandbox_is_kept(const Manager *m, const char *id);
@@ -281,6 +284,8 @@ void manager_load_kept(Manager *m);
 /* sandbox-state-file.c */
 #define SANDBOX_KEPT_FILE "sandbox.json"
 int sandbox_save(const Sandbox *s);
+/* Of what is so already. Where it can't be written it is tried again until it can, and the journal says so. */
+void sandbox_save_soon(Sandbox *s);
 int sandbox_load(Manager *m, const char *id, Sandbox **ret);
 int sandbox_format_kept(const Sandbox *s, SandboxState state, const Snapshot *on, char **ret);
 /* dir_fd: where its sandbox.json lies. */

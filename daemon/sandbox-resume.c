@@ -51,6 +51,7 @@ static int start(Sandbox *s, sd_bus_error *error) {
         int r = sandbox_start(s, error);
         if (r >= 0)
                 return 0;
+        audit_resume_failed(s->manager->audit, s, strempty(error->message));
         sandbox_unmake(s);
         p->kept_as = SANDBOX_CREATING;
         p->create_done = NULL;

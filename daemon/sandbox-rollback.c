@@ -84,7 +84,7 @@ static void finish(Rollback *b) {
 
         if (*s->priv->rollback_id) {
                 s->priv->rollback_id[0] = 0;
-                (void) sandbox_save(s);
+                sandbox_save_soon(s);
         }
         if (b->done)
                 b->done(s, sd_bus_error_is_set(&b->error) ? &b->error : NULL, b->userdata);
@@ -130,11 +130,9 @@ static void add_that_it_goes_on(Rollback *b) {
 }
 
 static const char *error_name(int r) {
-        if (r == -ENOMEM || r == -EMFILE || r == -ENOSPC || r == -EDQUOT)
-                return BUS_ERROR_NO_RESOURCES;
         if (r == -EBADMSG || r == -ESTALE || r == -EXDEV || r == -EINVAL || r == -ENOENT)
                 return BUS_ERROR_SNAPSHOT_INVALID;
-        return r == -ETIMEDOUT ? BUS_ERROR_GUEST_TIMEOUT : BUS_ERROR_INTERNAL;
+        return r == -ETIMEDOUT ? BUS_ERROR_GUEST_TIMEOUT : bus_error_of_errno(r);
 }
 
 static void fail_errno(Rollback *b, int r, const char *message) {
@@ -170,9 +168,7 @@ static void go_on(Rollback *b, Snapshot *top) {
         s->restored = true;
         s->mem_bytes = top->mem_bytes;
         sandbox_send_time(s);
-        int r = sandbox_save(s);
-        if (r < 0)
-                log_warning_errno(r, "Sandbox %s: a restarted cubed won't know its layers, failed to save its state: %m", s->id);
+        sandbox_save_soon(s);
         if (b->capture)
                 capture_end(TAKE_PTR(b->capture));
         else
@@ -365,7 +361,7 @@ static void on_cancelled(Sandbox *s, const sd_bus_error *error, Snapshot *n, voi
 
         b->capture = NULL;
         s->priv->rollback_id[0] = 0;
-        (void) sandbox_save(s);
+        sandbox_save_soon(s);
         add_that_it_goes_on(b);
         settle_scope(b);
 }
@@ -502,7 +498,7 @@ static void on_turn(Sandbox *s, Turn *t) {
         b->scope_bytes = s->mem_bytes;
         /* From here on its limit may not be that for what it holds, which a restarted cubed has to know. */
         memcpy(s->priv->rollback_id, b->target->id, sizeof(s->priv->rollback_id));
-        (void) sandbox_save(s);
+        sandbox_save_soon(s);
         /* It will hold as much as it held then: the limit has to be there before. */
         if (mem <= s->mem_bytes) {
                 start_capture(b);

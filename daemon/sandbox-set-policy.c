@@ -66,9 +66,7 @@ static void take_over(PolicyChange *c) {
 static void tell_in_force(PolicyChange *c) {
         Sandbox *s = c->sandbox;
 
-        int r = sandbox_save(s);
-        if (r < 0)
-                log_warning_errno(r, "Sandbox %s: a restarted cubed won't know its network policy, failed to save its state: %m", s->id);
+        sandbox_save_soon(s);
         sandbox_changed(s, "NetworkPolicy");
         finish(c, NULL);
 }

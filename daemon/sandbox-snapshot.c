@@ -51,9 +51,8 @@ static void on_synced(Snapshot *n, int error, void *userdata) {
                 return;
         }
         if (error < 0) {
-                (void) sd_bus_error_setf(&e, error == -ENOSPC || error == -EDQUOT ? BUS_ERROR_NO_RESOURCES : BUS_ERROR_INTERNAL,
-                                         "Snapshot %s of sandbox %s could not be brought to disk: %s", n->id, t->sandbox->id,
-                                         strerror(-error));
+                (void) sd_bus_error_setf(&e, bus_error_of_errno(error), "Snapshot %s of sandbox %s could not be brought to disk: %s",
+                                         n->id, t->sandbox->id, strerror(-error));
                 remove_unsafe(n);
         }
         finish(t, error < 0 ? &e : NULL, error < 0 ? NULL : n);

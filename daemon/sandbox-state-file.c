@@ -17,6 +17,7 @@
 #include "daemon/host-network.h"
 #include "daemon/id.h"
 #include "daemon/json-strict.h"
+#include "daemon/log.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/write-file.h"
 #include "net/net-client.h"
@@ -24,6 +25,7 @@
 /* A policy can be as long as a packet to cube-netd. */
 #define STATE_FILE_MAX (1024U * 1024U)
 #define STRING_MAX 1024U
+#define SAVE_AGAIN_USEC USEC_PER_SEC
 #define LABELS_MAX 64U
 
 static int add_strings(json_object *o, const Sandbox *s, SandboxState state, const Snapshot *disk, const Snapshot *memory) {
@@ -182,6 +184,42 @@ int sandbox_save(const Sandbox *s) {
                 return -ENOMEM;
         int r = format(s, s->state, s->disk_top, s->memory_top, &text);
         return r < 0 ? r : write_file(path, text);
+}
+
+static int on_save_timer(sd_event_source *source, uint64_t usec, void *userdata) {
+        sandbox_save_soon(userdata);
+        return 0;
+}
+
+static int arm_save_timer(Sandbox *s) {
+        sd_event_source **timer = &s->priv->save_timer;
+
+        if (!*timer)
+                return sd_event_add_time_relative(s->manager->event, timer, CLOCK_MONOTONIC, SAVE_AGAIN_USEC, 0, on_save_timer, s);
+        int r = sd_event_source_set_time_relative(*timer, SAVE_AGAIN_USEC);
+        return r < 0 ? r : sd_event_source_set_enabled(*timer, SD_EVENT_ONESHOT);
+}
+
+void sandbox_save_soon(Sandbox *s) {
+        bool again = s->priv->save_timer;
+
+        /* Nobody will take it over. */
+        if (s->priv->exited || sandbox_on_disk(s)) {
+                s->priv->save_timer = sd_event_source_disable_unref(s->priv->save_timer);
+                return;
+        }
+        int r = sandbox_save(s);
+        if (r < 0 && !again)
+                log_warning_errno(r, "Sandbox %s: failed to save its state, trying again. A cubed that is restarted before that "
+                                  "knows it as it was before: %m", s->id);
+        if (r < 0)
+                r = arm_save_timer(s);
+        else if (again) {
+                log_info("Sandbox %s: its state is saved", s->id);
+                s->priv->save_timer = sd_event_source_disable_unref(s->priv->save_timer);
+        }
+        if (r < 0)
+                log_error_errno(r, "Sandbox %s: saving its state can't be tried again: %m", s->id);
 }
 
 int sandbox_format_kept(const Sandbox *s, SandboxState state, const Snapshot *on, char **ret) {

@@ -24,7 +24,7 @@
 
 static void save_anywhere(Sandbox *s) {
         if (!sandbox_on_disk(s))
-                (void) sandbox_save(s);
+                sandbox_save_soon(s);
         sandbox_keep_again(s);
 }
 

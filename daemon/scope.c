@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <time.h>
 
+#include "base/fd-util.h"
 #include "daemon/log.h"
+#include "daemon/pid1-call.h"
 #include "daemon/scope.h"
-
-#define PID1_NAME "org.freedesktop.systemd1"
-#define PID1_PATH "/org/freedesktop/systemd1"
-#define PID1_MANAGER "org.freedesktop.systemd1.Manager"
 
 /* Two levels of page tables (host, nested) are charged, 1/512 each; the rest was measured. */
 #define SCOPE_OVERHEAD_BYTES MIB(32)
@@ -19,11 +19,22 @@
 /* And one of the same name, whose processes are gone, it forgets in its own time. */
 #define START_AGAIN_USEC (50 * USEC_PER_MSEC)
 #define START_AGAIN_FOR_USEC (5 * USEC_PER_SEC)
+/* The end of a job is not told where PID 1 executes itself anew behind it. */
+#define START_LOOK_USEC (250 * USEC_PER_MSEC)
+#define CGROUP_FILE_MAX 8192U
+
+/* A call whose answer nobody waits for. */
+typedef struct Told {
+        Units *units;
+        Pid1Call *call;
+        struct Told *next;
+} Told;
 
 struct Units {
         sd_bus *bus;
         sd_bus_slot *job_removed;
         Scope *scopes;
+        Told *told;
 };
 
 struct Scope {
@@ -32,20 +43,24 @@ struct Scope {
         char *unit_path;
         bool referenced;           /* by us, at PID 1 */
 
-        sd_bus_message *start;     /* kept for another try */
+        pid_t pid;                 /* whom it is started for */
+        Pid1Call *start;           /* kept for another try */
+        Pid1Call *reset;
         uint64_t start_until_usec; /* CLOCK_MONOTONIC, from the first failure on */
         unsigned n_starts;
         sd_event_source *start_timer;
+        sd_event_source *look_timer;
         char *job;                 /* path of the start job */
-        sd_bus_slot *slot;         /* the call to PID 1 under way */
         ScopeDone done;
         void *userdata;
 
-        sd_bus_slot *limits_slot;
+        Pid1Call *ref;
+
+        Pid1Call *limits;
         ScopeDone limits_done;
         void *limits_userdata;
 
-        sd_bus_slot *result_slot;
+        Pid1Call *get;
         sd_event_source *result_timer;
         unsigned n_polls;
         ScopeResult result_done;
@@ -63,7 +78,9 @@ static void scope_started(Scope *s, const sd_bus_error *error) {
 
         s->done = NULL;
         s->start_timer = sd_event_source_disable_unref(s->start_timer);
-        s->start = sd_bus_message_unref(s->start);
+        s->look_timer = sd_event_source_disable_unref(s->look_timer);
+        s->start = pid1_call_free(s->start);
+        s->reset = pid1_call_free(s->reset);
         free(s->job);
         s->job = NULL;
         if (done)
@@ -130,11 +147,46 @@ int units_new(sd_bus *bus, Units **ret) {
         return 0;
 }
 
+static void told_free(Told *t) {
+        Told **i = &t->units->told;
+
+        while (*i != t)
+                i = &(*i)->next;
+        *i = t->next;
+        pid1_call_free(t->call);
+        free(t);
+}
+
+static int on_told(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
+        told_free(userdata);
+        return 0;
+}
+
+static int new_call(Units *u, const char *member, sd_bus_message **ret) {
+        return sd_bus_message_new_method_call(u->bus, ret, PID1_NAME, PID1_PATH, PID1_MANAGER, member);
+}
+
+/* Takes m. */
+static int tell(Units *u, sd_bus_message *m) {
+        Told *t = new0(Told, 1);
+        if (!t)
+                return -ENOMEM;
+
+        *t = (Told) { .units = u, .next = u->told };
+        u->told = t;
+        int r = pid1_call(m, on_told, t, &t->call);
+        if (r < 0)
+                told_free(t);
+        return r;
+}
+
 Units *units_free(Units *u) {
         if (!u)
                 return NULL;
 
         assert(!u->scopes);
+        while (u->told)
+                told_free(u->told);
         sd_bus_slot_unref(u->job_removed);
         sd_bus_unref(u->bus);
         free(u);
@@ -158,6 +210,15 @@ static int scope_new(Units *u, const char *name, Scope **ret) {
         return 0;
 }
 
+static int tell_name(Units *u, const char *member, const char *name) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int r = new_call(u, member, &m);
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", name);
+        return r < 0 ? r : tell(u, m);
+}
+
 Scope *scope_free(Scope *s) {
         if (!s)
                 return NULL;
@@ -170,14 +231,15 @@ Scope *scope_free(Scope *s) {
 
         /* Behind a StartTransientUnit still under way it comes second: PID 1 works in order. */
         if (s->referenced)
-                (void) sd_bus_call_method_async(s->units->bus, NULL, PID1_NAME, PID1_PATH, PID1_MANAGER, "UnrefUnit",
-                                                NULL, NULL, "s", s->name);
-        sd_bus_slot_unref(s->slot);
-        sd_bus_slot_unref(s->limits_slot);
-        sd_bus_slot_unref(s->result_slot);
+                (void) tell_name(s->units, "UnrefUnit", s->name);
+        pid1_call_free(s->ref);
+        pid1_call_free(s->limits);
+        pid1_call_free(s->get);
         sd_event_source_disable_unref(s->result_timer);
         sd_event_source_disable_unref(s->start_timer);
-        sd_bus_message_unref(s->start);
+        sd_event_source_disable_unref(s->look_timer);
+        pid1_call_free(s->start);
+        pid1_call_free(s->reset);
         free(s->job);
         free(s->unit_path);
         free(s->name);
@@ -223,33 +285,6 @@ static int append_properties(sd_bus_message *m, const ScopeSpec *spec) {
         return r < 0 ? r : sd_bus_message_append(m, "a(sa(sv))", 0);
 }
 
-static int build_start(Scope *s, const ScopeSpec *spec) {
-        int r = sd_bus_message_new_method_call(s->units->bus, &s->start, PID1_NAME, PID1_PATH, PID1_MANAGER,
-                                               "StartTransientUnit");
-        if (r >= 0)
-                r = sd_bus_message_append(s->start, "ss", spec->name, "fail");
-        if (r >= 0)
-                r = append_properties(s->start, spec);
-        return r;
-}
-
-static int on_start_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error);
-
-/* A sealed message can't be sent twice: the retry is a copy. */
-static int send_start(Scope *s) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-
-        int r = sd_bus_message_new_method_call(s->units->bus, &m, PID1_NAME, PID1_PATH, PID1_MANAGER,
-                                               "StartTransientUnit");
-        if (r >= 0)
-                r = sd_bus_message_rewind(s->start, true);
-        if (r >= 0)
-                r = sd_bus_message_copy(m, s->start, true);
-        if (r >= 0)
-                r = sd_bus_call_async(s->units->bus, &s->slot, m, on_start_reply, s, 0);
-        return r;
-}
-
 static void start_failed(Scope *s, int r) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
 
@@ -261,17 +296,39 @@ static int on_start_timer(sd_event_source *source, uint64_t usec, void *userdata
         Scope *s = userdata;
 
         s->start_timer = sd_event_source_disable_unref(s->start_timer);
-        int r = send_start(s);
+        int r = pid1_call_again(s->start);
         if (r < 0)
                 start_failed(s, r);
         return 0;
+}
+
+/* Is the process in its scope? Then the limits hold, whatever PID 1 told us. */
+static bool is_there(const Scope *s) {
+        _cleanup_free_ char *text = NULL;
+        char path[40], end[256];
+
+        (void) snprintf(path, sizeof(path), "/proc/%d/cgroup", (int) s->pid);
+        (void) snprintf(end, sizeof(end), "/%s\n", s->name);
+        return read_file(AT_FDCWD, path, CGROUP_FILE_MAX, &text, NULL) >= 0 && strstr(text, end);
+}
+
+static int on_look_timer(sd_event_source *source, uint64_t usec, void *userdata) {
+        Scope *s = userdata;
+
+        if (is_there(s)) {
+                log_info("PID 1 did not tell that %s was started, but it was", s->name);
+                scope_started(s, NULL);
+                return 0;
+        }
+        int r = sd_event_source_set_time_relative(source, START_LOOK_USEC);
+        return r < 0 ? r : sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
 
 static int on_reset_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
         Scope *s = userdata;
 
         /* Whether or not that helped, the next try tells. */
-        s->slot = sd_bus_slot_unref(s->slot);
+        s->reset = pid1_call_free(s->reset);
         int r = sd_event_add_time_relative(sd_bus_get_event(s->units->bus), &s->start_timer, CLOCK_MONOTONIC,
                                            s->n_starts > 1 ? START_AGAIN_USEC : 0, 0, on_start_timer, s);
         if (r < 0)
@@ -289,17 +346,22 @@ static bool may_try_again(Scope *s) {
         return now < s->start_until_usec;
 }
 
+static int reset(Scope *s) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int r = new_call(s->units, "ResetFailedUnit", &m);
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", s->name);
+        return r < 0 ? r : pid1_call(m, on_reset_reply, s, &s->reset);
+}
+
 static int on_start_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
         Scope *s = userdata;
         const sd_bus_error *e = sd_bus_message_get_error(m);
         const char *job;
 
-        s->slot = sd_bus_slot_unref(s->slot);
-        if (e && sd_bus_error_has_name(e, "org.freedesktop.systemd1.UnitExists") && may_try_again(s)) {
-                if (sd_bus_call_method_async(s->units->bus, &s->slot, PID1_NAME, PID1_PATH, PID1_MANAGER,
-                                             "ResetFailedUnit", on_reset_reply, s, "s", s->name) >= 0)
-                        return 0;
-        }
+        if (e && sd_bus_error_has_name(e, "org.freedesktop.systemd1.UnitExists") && may_try_again(s) && reset(s) >= 0)
+                return 0;
         if (e) {
                 /* Nothing was made that we could have a reference on. */
                 s->referenced = false;
@@ -322,18 +384,25 @@ static int on_start_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_e
 }
 
 int scope_start(Units *u, const ScopeSpec *spec, ScopeDone done, void *userdata, Scope **ret) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         _cleanup_(scope_freep) Scope *s = NULL;
 
         int r = scope_new(u, spec->name, &s);
         if (r < 0)
                 return r;
+        s->pid = spec->pid;
         s->done = done;
         s->userdata = userdata;
-        r = build_start(s, spec);
+        r = new_call(u, "StartTransientUnit", &m);
         if (r >= 0)
-                r = sd_bus_message_seal(s->start, 1, 0);
+                r = sd_bus_message_append(m, "ss", spec->name, "fail");
         if (r >= 0)
-                r = send_start(s);
+                r = append_properties(m, spec);
+        if (r >= 0)
+                r = sd_event_add_time_relative(sd_bus_get_event(u->bus), &s->look_timer, CLOCK_MONOTONIC, START_LOOK_USEC, 0,
+                                               on_look_timer, s);
+        if (r >= 0)
+                r = pid1_call(m, on_start_reply, s, &s->start);
         if (r < 0)
                 return r;
         s->referenced = true;
@@ -345,7 +414,7 @@ static int on_ref_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_err
         Scope *s = userdata;
         const sd_bus_error *e = sd_bus_message_get_error(m);
 
-        s->slot = sd_bus_slot_unref(s->slot);
+        s->ref = pid1_call_free(s->ref);
         if (e) {
                 s->referenced = false;
                 log_warning("PID 1 does not know %s: %s", s->name, strempty(e->message));
@@ -354,12 +423,16 @@ static int on_ref_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_err
 }
 
 int scope_adopt(Units *u, const char *name, Scope **ret) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         _cleanup_(scope_freep) Scope *s = NULL;
 
         int r = scope_new(u, name, &s);
         if (r >= 0)
-                r = sd_bus_call_method_async(u->bus, &s->slot, PID1_NAME, PID1_PATH, PID1_MANAGER, "RefUnit",
-                                             on_ref_reply, s, "s", name);
+                r = new_call(u, "RefUnit", &m);
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", name);
+        if (r >= 0)
+                r = pid1_call(m, on_ref_reply, s, &s->ref);
         if (r < 0)
                 return r;
         s->referenced = true;
@@ -371,7 +444,7 @@ static int on_limits_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_
         Scope *s = userdata;
         ScopeDone done = s->limits_done;
 
-        s->limits_slot = sd_bus_slot_unref(s->limits_slot);
+        s->limits = pid1_call_free(s->limits);
         s->limits_done = NULL;
         if (done)
                 done(s, sd_bus_message_get_error(m), s->limits_userdata);
@@ -382,10 +455,9 @@ int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t mem_swap_max, uint64_t
                      void *userdata) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
-        if (s->limits_slot)
+        if (s->limits)
                 return -EBUSY;
-        int r = sd_bus_message_new_method_call(s->units->bus, &m, PID1_NAME, PID1_PATH, PID1_MANAGER,
-                                               "SetUnitProperties");
+        int r = new_call(s->units, "SetUnitProperties", &m);
         if (r >= 0)
                 r = sd_bus_message_append(m, "sb", s->name, 1);
         if (r >= 0)
@@ -399,7 +471,7 @@ int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t mem_swap_max, uint64_t
         if (r >= 0)
                 r = sd_bus_message_close_container(m);
         if (r >= 0)
-                r = sd_bus_call_async(s->units->bus, &s->limits_slot, m, on_limits_reply, s, 0);
+                r = pid1_call(m, on_limits_reply, s, &s->limits);
         if (r < 0)
                 return r;
         s->limits_done = done;
@@ -408,8 +480,12 @@ int scope_set_limits(Scope *s, uint64_t mem_max, uint64_t mem_swap_max, uint64_t
 }
 
 int units_kill(Units *u, const char *name) {
-        return sd_bus_call_method_async(u->bus, NULL, PID1_NAME, PID1_PATH, PID1_MANAGER, "KillUnit", NULL, NULL, "ssi",
-                                        name, "all", SIGKILL);
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int r = new_call(u, "KillUnit", &m);
+        if (r >= 0)
+                r = sd_bus_message_append(m, "ssi", name, "all", SIGKILL);
+        return r < 0 ? r : tell(u, m);
 }
 
 int scope_kill(Scope *s) {
@@ -419,7 +495,7 @@ int scope_kill(Scope *s) {
 static void result_finish(Scope *s, const char *result) {
         ScopeResult done = s->result_done;
 
-        s->result_slot = sd_bus_slot_unref(s->result_slot);
+        s->get = pid1_call_free(s->get);
         s->result_done = NULL;
         if (done)
                 done(s, result, s->result_userdata);
@@ -439,9 +515,13 @@ static int on_result_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_
 }
 
 static int get_property(Scope *s, const char *interface, const char *property, sd_bus_message_handler_t reply) {
-        s->result_slot = sd_bus_slot_unref(s->result_slot);
-        return sd_bus_call_method_async(s->units->bus, &s->result_slot, PID1_NAME, s->unit_path,
-                                        "org.freedesktop.DBus.Properties", "Get", reply, s, "ss", interface, property);
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        s->get = pid1_call_free(s->get);
+        int r = sd_bus_message_new_method_call(s->units->bus, &m, PID1_NAME, s->unit_path, "org.freedesktop.DBus.Properties", "Get");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "ss", interface, property);
+        return r < 0 ? r : pid1_call(m, reply, s, &s->get);
 }
 
 static int on_state_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error);

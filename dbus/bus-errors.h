@@ -5,6 +5,8 @@
  * next step. Failures inside the guest (a missing file, an unknown user) are errno errors of
  * sd-bus (System.Error.ENOENT, org.freedesktop.DBus.Error.FileNotFound ...) instead. */
 
+#include <errno.h>
+
 #define BUS_ERROR_PREFIX "org.cubed.Cube1.Error."
 #define BUS_ERROR_NO_SUCH_SANDBOX BUS_ERROR_PREFIX "NoSuchSandbox"
 #define BUS_ERROR_NO_SUCH_TEMPLATE BUS_ERROR_PREFIX "NoSuchTemplate"
@@ -29,3 +31,18 @@
 #define BUS_ERROR_GUEST_FAILED BUS_ERROR_PREFIX "GuestFailed"
 #define BUS_ERROR_GUEST_TIMEOUT BUS_ERROR_PREFIX "GuestTimeout"
 #define BUS_ERROR_INTERNAL BUS_ERROR_PREFIX "Internal"
+
+/* A call of the system failed with it. What the host has too little of is no fault of ours. */
+static inline const char *bus_error_of_errno(int r) {
+        switch (r) {
+        case -ENOMEM:
+        case -ENOSPC:
+        case -EDQUOT:
+        case -EMFILE:
+        case -ENFILE:
+        case -EAGAIN:
+                return BUS_ERROR_NO_RESOURCES;
+        default:
+                return BUS_ERROR_INTERNAL;
+        }
+}

@@ -7,7 +7,7 @@ import os
 import dbus
 import pytest
 
-from cubetest import manager, options, sandbox, wait_for
+from cubetest import sandbox, wait_for
 from sequences import Life, Record, World
 from snapshots import count, put, sector, start_counter
 
@@ -18,19 +18,18 @@ STEPS = 12
 class PayloadGuest:
     """Words are in sectors of vdb; "counter" counts in memory and on vdb."""
 
+    source = "template:payload"
     places = tuple(range(200, 202))
     executes = True
 
     def __init__(self):
         self.counters = []
 
-    def create(self, values):
-        sandbox_id, _ = manager().CreateSandbox("template:payload", options(values), timeout=60)
-        sandbox_id = str(sandbox_id)
+    def begin(self, sandbox_id):
         for number in self.places:
             put(sandbox_id, number, "none")
         self.counters.append(start_counter(sandbox_id))
-        return sandbox_id, Life({number: "none" for number in self.places}, 0, self.processes(sandbox_id))
+        return Life({number: "none" for number in self.places}, 0, self.processes(sandbox_id))
 
     def put(self, sandbox_id, place, word):
         put(sandbox_id, place, word)

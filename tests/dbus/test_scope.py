@@ -8,6 +8,7 @@ test needs a PID 1 that refuses.
 import os
 import select
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -29,21 +30,26 @@ class TestScope(dbusmock.DBusTestCase):
         cls.bus = cls.get_dbus(system_bus=True)
 
     def setUp(self):
-        self.mock, obj = self.spawn_server_template("systemd", {}, stdout=subprocess.PIPE)
+        self.mock, obj = self.spawn_server_template("systemd", {}, stdout=subprocess.DEVNULL)
         self.obj = dbus.Interface(obj, dbusmock.MOCK_IFACE)
         for name, signature in (("Subscribe", ""), ("UnrefUnit", "s"), ("RefUnit", "s"), ("ResetFailedUnit", "s"),
                                 ("KillUnit", "ssi"), ("SetUnitProperties", "sba(sv)")):
             self.obj.AddMethod(IFACE, name, signature, "", "")
-        self.driver = subprocess.Popen([DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self.start_driver(DRIVER)
+
+    def start_driver(self, *command):
+        self.driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self.assertEqual(self.line(), "ready")
 
-    def tearDown(self):
+    def end_driver(self):
         self.driver.stdin.close()
         self.assertEqual(self.driver.wait(10), 0)
         self.driver.stdout.close()
+
+    def tearDown(self):
+        self.end_driver()
         self.mock.terminate()
         self.mock.wait()
-        self.mock.stdout.close()
 
     def tell(self, *lines):
         self.driver.stdin.write("".join(line + "\n" for line in lines).encode())
@@ -154,6 +160,64 @@ class TestScope(dbusmock.DBusTestCase):
         self.wait_call("StartTransientUnit", len(self.calls("StartTransientUnit")) + 1)
         self.job_removed("done")
         self.assertEqual(self.line(), "done")
+
+    AWAY = "raise dbus.exceptions.DBusException('away', name='org.freedesktop.DBus.Error.NoReply')"
+
+    def test_a_pid_1_that_goes_away_is_asked_again(self):
+        """Whatever it is asked for: it executes itself anew with each update."""
+        self.refuse_starts(self.AWAY)
+        self.tell("start " + NAME)
+        self.wait_call("StartTransientUnit", 3)
+        self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")
+        self.wait_call("StartTransientUnit", len(self.calls("StartTransientUnit")) + 1)
+        starts = self.calls("StartTransientUnit")
+        self.assertTrue(all(s == starts[0] for s in starts))
+        self.job_removed("done")
+        self.assertEqual(self.line(), "done")
+        for name, signature, command, answer in (("SetUnitProperties", "sba(sv)", "limits 0 250000", "done"),
+                                                 ("KillUnit", "ssi", "kill", None), ("UnrefUnit", "s", "free", None)):
+            self.obj.AddMethod(IFACE, name, signature, "", self.AWAY)
+            self.tell(command)
+            self.wait_call(name, 2)
+            self.assertTrue(self.silent())
+            self.obj.AddMethod(IFACE, name, signature, "", "")
+            n = len(self.calls(name))
+            self.wait_call(name, n + 1)
+            if answer:
+                self.assertEqual(self.line(), answer)
+            time.sleep(0.2)
+            self.assertEqual(len(self.calls(name)), n + 1)
+
+    def test_a_pid_1_that_stays_away_is_an_error(self):
+        self.refuse_starts(self.AWAY)
+        self.tell("start " + NAME)
+        self.assertEqual(self.line(30), "error org.freedesktop.DBus.Error.NoReply: away")
+
+    def test_started_and_not_told(self):
+        """PID 1 went away behind the start: the process is where it is to be."""
+        if os.geteuid() != 0:
+            self.skipTest("takes root")
+        self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")
+        with tempfile.NamedTemporaryFile("w", encoding="ascii") as cgroup:
+            # in a mount namespace of its own, where the driver's cgroup is what this file says
+            self.end_driver()
+            self.start_driver("unshare", "--mount", "sh", "-c", f"mount --bind {cgroup.name} /proc/$$/cgroup && exec {DRIVER}")
+            self.tell("start " + NAME)
+            self.wait_call("StartTransientUnit")
+            for elsewhere in "0::/system.slice/cubed.service\n", f"0::/{NAME}/inner\n", f"0::/x{NAME}\n":
+                self.write(cgroup, elsewhere)
+                self.assertTrue(self.silent(0.6))
+            self.write(cgroup, f"0::/cube.slice/{NAME}\n")
+            self.assertEqual(self.line(), "done")
+            self.job_removed("done")
+            self.assertTrue(self.silent())
+
+    @staticmethod
+    def write(file, text):
+        file.seek(0)
+        file.truncate()
+        file.write(text)
+        file.flush()
 
     def test_freed_while_starting(self):
         self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")

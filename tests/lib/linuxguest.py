@@ -9,7 +9,7 @@ import time
 
 import dbus
 
-from cubetest import ctl_ok, manager, options, run, sandbox, wait_for
+from cubetest import ctl_ok, run, sandbox, wait_for
 from sequences import Life
 
 PORT = 7000
@@ -78,11 +78,11 @@ class LinuxGuest:
 
     def __init__(self, base, base_life):
         self.base, self.base_life = base, base_life
+        self.source = f"snapshot:{base}"
 
-    def create(self, values):
-        sandbox_id, _ = manager().CreateSandbox(f"snapshot:{self.base}", options(values), timeout=300)
+    def begin(self, sandbox_id):
         ask(sandbox_id, busy=True)
-        return str(sandbox_id), copy.deepcopy(self.base_life)
+        return copy.deepcopy(self.base_life)
 
     def put(self, sandbox_id, place, word):
         ask(sandbox_id, {place: word})

@@ -6,7 +6,8 @@ A world has some sandboxes, and knows of each, and of each snapshot and checkpoi
 offers and how it is asked is the guest's matter, see PayloadGuest in tests/box and LinuxGuest here in tests/lib:
 
     places                         where a word can be
-    create(options)                (id of a new sandbox, its Life)
+    source                         what a sandbox of it starts from
+    begin(id)                      its Life, of a new sandbox
     put(id, place, word)           leaves a word there
     look(id)                       (count, {place: word}, processes); fails when the guest found itself otherwise than it
                                    had left itself, or does not go on counting
@@ -34,7 +35,7 @@ class Life:
 
 class World:
     STEPS = ("write", "snapshot", "snapshot", "checkpoint", "checkpoint", "fork", "rollback", "rollback", "rollback",
-             "rollback_to_checkpoint", "rollback_to_checkpoint", "create_from", "create_from", "pause", "pause", "resume",
+             "rollback_to_checkpoint", "rollback_to_checkpoint", "create_from_any", "create_from_any", "pause", "pause", "resume",
              "resume", "resume", "kill")
 
     def __init__(self, seed, guest, sandboxes_max=4):
@@ -60,7 +61,7 @@ class World:
 
     def possible(self, step, at):
         room = len(self.lives) < self.sandboxes_max
-        return {"fork": room, "create_from": room and self.saved, "rollback": self.own_snapshots(at),
+        return {"fork": room, "create_from_any": room and self.saved, "rollback": self.own_snapshots(at),
                 "checkpoint": at in self.checkpoints, "rollback_to_checkpoint": self.own_checkpoints(at),
                 "pause": at not in self.paused, "resume": at in self.paused, "kill": len(self.lives) > 1}.get(step, True)
 
@@ -90,8 +91,9 @@ class World:
     # it makes a difference to go back to it.
 
     def create(self, **values):
-        sandbox_id, life = self.guest.create({"timeout": dbus.UInt64(HOUR)} | values)
-        self.lives[sandbox_id] = life
+        sandbox_id, _ = manager().CreateSandbox(self.guest.source, options({"timeout": dbus.UInt64(HOUR)} | values), timeout=TIMEOUT)
+        sandbox_id = str(sandbox_id)
+        self.lives[sandbox_id] = self.guest.begin(sandbox_id)
         if values.get("checkpoint") == "exec":
             self.checkpoints[sandbox_id] = {}
         return sandbox_id
@@ -148,11 +150,15 @@ class World:
         ctl_ok("rollback", "--to", number, sandbox_id)
         self.lives[sandbox_id] = copy.deepcopy(self.checkpoints[sandbox_id][number])
 
-    def create_from(self, _):
-        source = self.pick(self.saved)
+    def create_from_any(self, _):
+        self.create_from(self.pick(self.saved))
+
+    def create_from(self, source):
         child, _ = manager().CreateSandbox(f"snapshot:{source}", options({"timeout": dbus.UInt64(HOUR)}), timeout=TIMEOUT)
-        self.lives[str(child)] = copy.deepcopy(self.saved[source][1])
-        self.check(str(child))
+        child = str(child)
+        self.lives[child] = copy.deepcopy(self.saved[source][1])
+        self.check(child)
+        return child
 
     def pause(self, sandbox_id):
         self.check(sandbox_id)

@@ -23,6 +23,7 @@ typedef enum Program {
         PROGRAM_SLEEP,
         PROGRAM_HANG,
         PROGRAM_COUNTER,
+        PROGRAM_PANIC,
         PROGRAM_TIMER,
         PROGRAM_REGISTERS,
         PROGRAM_NET_ECHO,
@@ -432,7 +433,10 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_HANG;
         else if (streq(name, "counter"))
                 p->program = PROGRAM_COUNTER;
-        else if (streq(name, "registers"))
+        else if (streq(name, "panic-in") && a->argc > 1) {
+                p->program = PROGRAM_PANIC;
+                p->start_nsec = clock_monotonic() + parse_number(a->argv[1]) * 1000000;
+        } else if (streq(name, "registers"))
                 p->program = PROGRAM_REGISTERS;
         else if ((streq(name, "once") || streq(name, "deadline")) && a->argc > 1)
                 return start_timer(p, name, parse_number(a->argv[1]));
@@ -686,6 +690,12 @@ static bool move_ring(Process *p) {
         return true;
 }
 
+static bool move_panic(const Process *p) {
+        if (clock_monotonic() >= p->start_nsec)
+                machine_panic();
+        return true;
+}
+
 /* True when it has something to say about that. */
 static bool check_end(Process *p) {
         if ((p->program == PROGRAM_BULK && p->bulk_left == 0) ||
@@ -730,6 +740,8 @@ static bool run(Process *p) {
                         moved |= move_ring(p);
                 else if (p->program == PROGRAM_COUNTER)
                         moved |= move_counter();
+                else if (p->program == PROGRAM_PANIC)
+                        moved |= move_panic(p);
                 else if (p->program == PROGRAM_REGISTERS)
                         moved |= move_registers();
                 else if (p->program == PROGRAM_NET_ECHO)

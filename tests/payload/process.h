@@ -32,6 +32,7 @@
  *   net-misbehave N SEED       sends N frames of nonsense, prints how often the card had to be reset
  *   misbehave MODE             the agent does, see hostile-agent.h
  *   hostile-exit-MODE          never ends by itself, but for who waits for that
+ *   panic-in MSEC              as "panic", after a while
  *   panic | reset | triple | poweroff | spin    what they say, to the whole machine
  *
  * and what extra_run() knows, in a guest that has it. */

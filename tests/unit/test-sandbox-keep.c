@@ -35,6 +35,7 @@ static void case_init(Case *c) {
 }
 
 static void case_done(Case *c) {
+        sandbox_forget_none(&c->manager);
         host_network_free(c->manager.network);
         fixture_done(&c->f);
 }
@@ -267,7 +268,7 @@ TEST(forgotten_while_it_is_written_the_snapshot_goes_behind_the_file) {
         case_done(&c);
 }
 
-TEST(when_the_store_dies_the_snapshot_stays_as_it_is) {
+TEST(when_the_store_dies_the_snapshot_stays_as_it_is_until_there_is_another) {
         Case c;
         char id[21];
 
@@ -287,6 +288,10 @@ TEST(when_the_store_dies_the_snapshot_stays_as_it_is) {
         sandbox_done(s);
         n = snapshot_store_find(c.f.store, id);
         assert_true(n && n->kind == SNAPSHOT_PAUSE);
+        fixture_start_stored(&c.f);
+        sandbox_forget_again(&c.manager);
+        settle(&c);
+        assert_true(!snapshot_store_find(c.f.store, id));
         case_done(&c);
 }
 
