@@ -75,20 +75,21 @@ typedef struct Forgetting {
 
 static void on_forgotten(int error, void *userdata) {
         _cleanup_free_ Forgetting *f = userdata;
+        Manager *m = f->manager;
         Snapshot *n = f->paused;
 
-        if ((error == -ECONNRESET || error == -ENOTCONN) && !going_down(f->manager)) {
-                f->next = f->manager->priv->forgetting;
-                f->manager->priv->forgetting = TAKE_PTR(f);
+        if ((error == -ECONNRESET || error == -ENOTCONN) && !going_down(m)) {
+                f->next = m->priv->forgetting;
+                m->priv->forgetting = TAKE_PTR(f);
                 return;
         }
-        if (error < 0 && !going_down(f->manager)) {
+        if (error < 0 && !going_down(m)) {
                 log_warning_errno(error, "Snapshot %s stays until cubed is started again: that nobody is paused in it may not have reached the disk: %m",
                                   n->id);
                 return;
         }
         /* With its last use it goes by itself. */
-        if (error >= 0 && n->n_users > 1 && n->kind == SNAPSHOT_PAUSE && !going_down(f->manager)) {
+        if (error >= 0 && n->n_users > 1 && n->kind == SNAPSHOT_PAUSE && !going_down(m)) {
                 int r = snapshot_remove(n, NULL, NULL);
                 if (r < 0)
                         log_warning_errno(r, "Snapshot %s can't be removed: %m", n->id);
