@@ -163,13 +163,15 @@ static int read_filter_config(Request *q, NetConfig *c) {
         return r;
 }
 
-static int handle_setup(Request *q) {
+static int set_up(Request *q) {
         _cleanup_free_ char *net4 = NULL, *net6 = NULL;
+        _cleanup_free_ uint8_t *asked = malloc(q->body.size + 1);
         NetworkConfig config = {};
         Netd *n = q->netd;
 
-        if (n->network)
-                return request_error(q, -EALREADY, "The network is set up already");
+        if (!asked)
+                return -ENOMEM;
+        memcpy(asked, q->body.data, q->body.size);
         int r = find_str(q, NET_TAG_NET4, &net4);
         if (r >= 0)
                 r = find_str(q, NET_TAG_NET6, &net6);
@@ -186,6 +188,20 @@ static int handle_setup(Request *q) {
                 n->network = network_free(n->network);
                 return r;
         }
+        n->setup_size = q->body.size;
+        n->setup = TAKE_PTR(asked);
+        return 0;
+}
+
+/* cubed asks again where a slow host took longer than it waits: the same has the same answer. */
+static int handle_setup(Request *q) {
+        Netd *n = q->netd;
+        int r = n->network ? 0 : set_up(q);
+
+        if (r < 0)
+                return r;
+        if (n->setup_size != q->body.size || memcmp(n->setup, q->body.data, n->setup_size) != 0)
+                return request_error(q, -EALREADY, "The network is set up otherwise already");
 
         const SlotPlan *plan = network_plan(n->network);
         put_prefix(&q->reply, NET_TAG_NET4, &plan->net4);
