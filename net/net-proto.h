@@ -6,8 +6,7 @@
  * Packets as in base/packet-client.h. One request at a time is worked on, in order; every request
  * is answered. An error's text is NET_TAG_MESSAGE. Ends with the socket.
  *
- * All but PING need a SETUP before, for each connection; events come after it. A further one changes nothing and is answered
- * as the first was. */
+ * All but PING need a SETUP before, for each connection; the same one again has the same answer. Events come after it. */
 
 #define NET_PROTO_MAGIC 0x4454454eU /* "NETD" */
 #define NET_PROTO_VERSION 3U

@@ -165,9 +165,13 @@ static int read_filter_config(Request *q, NetConfig *c) {
 
 static int set_up(Request *q) {
         _cleanup_free_ char *net4 = NULL, *net6 = NULL;
+        _cleanup_free_ uint8_t *asked = malloc(q->body.size + 1);
         NetworkConfig config = {};
         Netd *n = q->netd;
 
+        if (!asked)
+                return -ENOMEM;
+        memcpy(asked, q->body.data, q->body.size);
         int r = find_str(q, NET_TAG_NET4, &net4);
         if (r >= 0)
                 r = find_str(q, NET_TAG_NET6, &net6);
@@ -180,18 +184,24 @@ static int set_up(Request *q) {
         r = network_new(n->pin_dir, &config, &n->network, q->error);
         if (r >= 0)
                 r = n->on_setup(n->userdata);
-        if (r < 0)
+        if (r < 0) {
                 n->network = network_free(n->network);
-        return r;
+                return r;
+        }
+        n->setup_size = q->body.size;
+        n->setup = TAKE_PTR(asked);
+        return 0;
 }
 
+/* cubed asks again where a slow host took longer than it waits: the same has the same answer. */
 static int handle_setup(Request *q) {
         Netd *n = q->netd;
-
-        /* cubed asks again when it did not hear of the first time for too long: what it asked for is there. */
         int r = n->network ? 0 : set_up(q);
+
         if (r < 0)
                 return r;
+        if (n->setup_size != q->body.size || memcmp(n->setup, q->body.data, n->setup_size) != 0)
+                return request_error(q, -EALREADY, "The network is set up otherwise already");
 
         const SlotPlan *plan = network_plan(n->network);
         put_prefix(&q->reply, NET_TAG_NET4, &plan->net4);

@@ -12,6 +12,8 @@ typedef struct Netd {
         int fd;                /* to cubed */
         const char *pin_dir;
         Network *network;      /* NULL before SETUP */
+        uint8_t *setup;        /* how it was asked for */
+        size_t setup_size;
         NetdResolver *resolver; /* NULL before SETUP, or when it can't listen */
         bool chains_known;     /* as forward_chains_find() told them; no ruleset has changed since */
         char chains[FORWARD_CHAINS_TEXT_MAX];

@@ -208,6 +208,7 @@ static int run(const char *pin_dir) {
         sd_event_unref(m.event);
         nl_socket_free(m.links);
         network_free(m.netd.network);
+        free(m.netd.setup);
         return r;
 }
 

@@ -377,3 +377,14 @@ def test_routers_are_still_believed_with_ipv6(make_host):
     host.netns.sysctl('ipv6/conf/up0/accept_ra', 1)
     host.start()
     assert host.netns.sysctl('ipv6/conf/up0/accept_ra') == '2'
+
+
+def test_the_same_setup_again_has_the_same_answer(host):
+    """cubed gave the first one up, on a host that is slow."""
+    s = host.sandbox(default='internet')
+    again, fds = host.netd.call(netlab.SETUP, **host.setup)
+    assert again == host.answer and len(fds) == 1
+    os.close(fds[0])
+    assert reaches(s.guest(), host.world, SERVER)
+    with pytest.raises(netlab.NetdError, match='set up otherwise already'):
+        host.netd.call(netlab.SETUP, **host.setup | {'mark': 0x2000})

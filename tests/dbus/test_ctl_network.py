@@ -140,7 +140,7 @@ def test_status_of_the_service(host, guest):
     (['create', '--open-connections', '-1'], 'from 1 on'),
     (['limit'], 'needs more'),
     (['limit', 'i99999999999'], 'needs a limit'),
-    (['limit', 'i99999999999', '--memory', '0'], 'not a size'),
+    (['limit', 'i99999999999', '--memory', '0'], "can't be 0"),
     (['limit', 'i99999999999', '--cpu-quota', '50'], 'percentage'),
     (['limit', 'i99999999999', '--disk', '1G'], 'disk'),
     (['limit', 'i99999999999', '--bandwidth-out', '1M'], "No sandbox 'i99999999999'"),

@@ -188,7 +188,7 @@ def answer(places, shared, worker):
         "words": {name: place.get() for name, place in places.items()},
         "count": first, "bad": bad, "goes_on": time.monotonic() < end,
         "processes": [(pid, started(pid)) for pid in (os.getpid(), worker)],
-        "random": os.getrandom(16).hex(), "time": time.time(), "monotonic": time.monotonic(),
+        "hostname": socket.gethostname(), "random": os.getrandom(16).hex(), "time": time.time(), "monotonic": time.monotonic(),
         "boottime": time.clock_gettime(time.CLOCK_BOOTTIME), "cpus": len(os.sched_getaffinity(0)),
     }
 
