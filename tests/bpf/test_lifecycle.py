@@ -264,16 +264,6 @@ def test_nothing_works_before_setup(make_host):
         host.netd.call(99)
 
 
-def test_a_setup_that_is_asked_for_again_is_answered_again(host):
-    """On a slow host cubed gives up waiting before all is loaded, and asks once more; what is there by then stays."""
-    one = host.sandbox(default='internet')
-    answer, fds = host.netd.call(netlab.SETUP, **host.setup)
-    for fd in fds:
-        os.close(fd)
-    assert answer == host.answer and len(fds) == 1
-    assert reaches(one.guest(), host.world, SERVER)
-
-
 def test_mtu_and_uplink_are_found_by_the_route(make_host):
     host = make_host(mtu=1400)
     assert (host.answer['uplink'], host.answer['mtu']) == ('up0', 1400)
