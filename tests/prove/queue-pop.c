@@ -9,9 +9,6 @@
  * P7: a head that is in flight is not taken again.
  * Bounds: queues of 1 to 8 entries in any state; room for 8 parts and indirect tables of 8 in place of 256. */
 
-#include "vmm/virt-chain.h"
-
-#undef VIRT_CHAIN_PARTS_MAX
 #define VIRT_CHAIN_PARTS_MAX 8U
 
 #include "any-queue.h"

@@ -81,7 +81,7 @@ PROOF(chains_are_given_back_once_and_then_published, 8) {
 
         n_given = (size_t) any_below(QUEUE_SIZE + 1);
         for (size_t i = 0; i < QUEUE_SIZE; i++)
-                assume(given[i].head < q.config.size);
+                given[i] = (VirtUsed) { .head = (uint16_t) any_below(q.config.size), .written = any_u32() };
         virtqueue_push_all(&q, given, n_given);
 
         prove(queue_holds(&q) && config_same(&q, &before) && q.fault == before.fault);
