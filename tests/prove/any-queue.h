@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Any queue of up to QUEUE_SIZE entries that has been started, and at any point of its life: every state
+/* Any queue of QUEUE_SIZE entries that has been started, and at any point of its life: every state
  * that queue_holds() is true of. A new queue is one (queue-config.c), one from a snapshot is one
  * (snapshot-queue.c), and pop, unpop and push keep it true (queue-pop.c, queue-push.c): so what they show of one call holds
  * for any number of them. */
@@ -9,7 +9,9 @@
 #include "hostile-memory.h"
 #include "vmm/virtqueue.c"
 
+#ifndef QUEUE_SIZE
 #define QUEUE_SIZE 8U
+#endif
 
 static GuestMem no_regions;
 
@@ -18,11 +20,11 @@ static GuestMem no_regions;
 static bool queue_holds(const VirtQueue *q) {
         uint16_t n = (uint16_t) __builtin_popcountll(q->in_flight[0]);
 
-        return q->started && q->mem == &no_regions && q->config.size <= QUEUE_SIZE &&
+        return q->started && q->mem == &no_regions && q->config.size == QUEUE_SIZE &&
                virtqueue_config_check(&q->config, QUEUE_SIZE, q->mem) == 0 &&
-               q->in_flight[0] >> q->config.size == 0 && q->in_flight[1] == 0 && q->in_flight[2] == 0 &&
+               q->in_flight[0] >> QUEUE_SIZE == 0 && q->in_flight[1] == 0 && q->in_flight[2] == 0 &&
                q->in_flight[3] == 0 && n == (uint16_t) (q->avail_next - q->used_next) &&
-               (q->fault || (uint16_t) (q->avail_seen - q->avail_next) <= q->config.size);
+               (q->fault || (uint16_t) (q->avail_seen - q->avail_next) <= QUEUE_SIZE);
 }
 
 static VirtQueue any_queue(void) {
@@ -30,6 +32,7 @@ static VirtQueue any_queue(void) {
 
         any_ram();
         q.mem = &no_regions;
+        q.config.size = QUEUE_SIZE;
         q.started = true;
         q.fault = any_bool() ? "broken before" : NULL;
         assume(q.options.chain_bytes_max <= UINT32_MAX);

@@ -11,10 +11,13 @@
 
 #include "base/macros.h"
 
-/* So many rounds of each loop, and one. */
+/* No loop goes round more often. */
 #define PROOF(name, rounds)                             \
         void name(void);                                \
         void name(void)
+
+/* Once for each size of a queue: QUEUE_SIZE is a power of two, up to 8. */
+#define PROOF_OF_SIZES(name, rounds) PROOF(name, rounds)
 
 #define assume(condition) __CPROVER_assume(condition)
 #define prove(condition) __CPROVER_assert(condition, #condition)

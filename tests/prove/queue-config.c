@@ -33,13 +33,13 @@ PROOF(config_is_good_or_refused, 1) {
         prove(n_accesses == 0);
 }
 
-PROOF(a_queue_starts_empty_with_its_own_copy, 1) {
+PROOF_OF_SIZES(a_queue_starts_empty_with_its_own_copy, 1) {
         VirtQueue q;
         VirtQueueConfig c = any_config(), copy = c;
         VirtQueueOptions o = { .event_idx = any_bool(), .indirect = any_bool(), .chain_bytes_max = any_u32() };
 
         any_ram();
-        assume(virtqueue_config_check(&c, QUEUE_SIZE, &no_regions) == 0);
+        assume(c.size == QUEUE_SIZE && virtqueue_config_check(&c, QUEUE_SIZE, &no_regions) == 0);
         virtqueue_start(&q, &no_regions, &c, &o);
         c = any_config();
 

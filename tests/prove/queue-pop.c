@@ -7,7 +7,7 @@
  * queue-part.c has the rest.
  * P6: an index that is too far ahead breaks the queue, and a broken one stays quiet; one call, one chain.
  * P7: a head that is in flight is not taken again.
- * Bounds: queues of 1 to 8 entries in any state; room for 8 parts and indirect tables of 8 in place of 256. */
+ * Bounds: queues of 1, 2, 4 and 8 entries in any state; room for 8 parts and indirect tables of 8 in place of 256. */
 
 #define VIRT_CHAIN_PARTS_MAX 8U
 
@@ -30,7 +30,7 @@ static void on_access(Access access, uint64_t gpa, const void *data) {
 
         if (access == ACCESS_LOAD) {
                 seen.n_loads++;
-                prove(gpa >= rings.avail_gpa && gpa - rings.avail_gpa < 4 + 2 * (uint64_t) rings.size);
+                prove(gpa >= rings.avail_gpa && gpa - rings.avail_gpa < 4 + 2 * QUEUE_SIZE);
                 if (gpa == rings.avail_gpa + 2) {
                         prove(!seen.index_loaded && seen.n_reads == 0);
                         seen.index_loaded = true;
@@ -66,7 +66,7 @@ static void prove_chain(const VirtQueue *q, const VirtChain *c) {
         prove(c->parts[k].len > 0 && is_ram(c->parts[k].gpa, c->parts[k].len));
 }
 
-PROOF(a_chain_is_whole_or_the_queue_is_broken, 8) {
+PROOF_OF_SIZES(a_chain_is_whole_or_the_queue_is_broken, 8) {
         VirtQueue q = any_queue(), before = q;
         VirtChain c;
 
@@ -79,7 +79,7 @@ PROOF(a_chain_is_whole_or_the_queue_is_broken, 8) {
 
         if (r == 1) {
                 prove(!before.fault && !q.fault);
-                prove(c.head < q.config.size && !in_flight(&before, c.head));
+                prove(c.head < QUEUE_SIZE && !in_flight(&before, c.head));
                 prove(q.in_flight[0] == (before.in_flight[0] | 1ULL << c.head));
                 prove(q.avail_next == (uint16_t) (before.avail_next + 1));
                 prove_chain(&q, &c);
@@ -91,14 +91,14 @@ PROOF(a_chain_is_whole_or_the_queue_is_broken, 8) {
         prove(!before.fault || seen.n_loads + seen.n_reads == 0);
 }
 
-PROOF(a_pop_taken_back_never_was, 4) {
+PROOF_OF_SIZES(a_pop_taken_back_never_was, 4) {
         VirtQueue q = any_queue(), before = q;
         VirtChain c;
 
         rings = q.config;
-        assume(!q.fault && c.head < q.config.size && q.avail_next != q.used_next);
+        assume(!q.fault && c.head < QUEUE_SIZE && q.avail_next != q.used_next);
         /* the last one popped: the driver has not gone further than a whole queue */
-        assume((uint16_t) (q.avail_seen - q.avail_next) < q.config.size);
+        assume((uint16_t) (q.avail_seen - q.avail_next) < QUEUE_SIZE);
         virtqueue_unpop(&q, &c);
 
         bool was = in_flight(&before, c.head);

@@ -7,12 +7,14 @@
  * P7: what was not in flight is not given back, nor anything twice.
  * P8: the length in an element is the one that was passed, which is no more than the chain had room for.
  * A broken queue stays quiet (P6).
- * Bounds: queues of 1 to 8 entries in any state, up to 8 chains in one step. */
+ * Bounds: queues of 1, 2, 4 and 8 entries in any state, up to 4 chains in one step. */
 
 #include "any-queue.h"
 
 static VirtQueueConfig rings;
-static VirtUsed given[QUEUE_SIZE];
+#define GIVEN_MAX 4U
+
+static VirtUsed given[GIVEN_MAX];
 static size_t n_given;
 
 static struct {
@@ -30,9 +32,9 @@ static bool was_given(uint32_t head, uint32_t written) {
 }
 
 static void on_element(uint64_t gpa, const uint32_t element[2]) {
-        prove(gpa == rings.used_gpa + 4 + 8 * (uint64_t) ((uint16_t) (seen.used_next + seen.n_elements) % rings.size));
+        prove(gpa == rings.used_gpa + 4 + 8 * (uint64_t) ((uint16_t) (seen.used_next + seen.n_elements) % QUEUE_SIZE));
         prove(was_given(element[0], element[1]));
-        prove(element[0] < rings.size && (seen.in_flight & 1ULL << element[0]));
+        prove(element[0] < QUEUE_SIZE && (seen.in_flight & 1ULL << element[0]));
         prove(seen.n_indices == 0);
         seen.in_flight &= ~(1ULL << (element[0] & 63));
         seen.n_elements++;
@@ -44,7 +46,7 @@ static void on_word(uint64_t gpa, uint16_t v) {
                 seen.n_indices++;
                 seen.index = v;
         } else {
-                prove(gpa == rings.used_gpa + 4 + 8 * (uint64_t) rings.size);
+                prove(gpa == rings.used_gpa + 4 + 8 * QUEUE_SIZE);
                 seen.n_events++;
                 seen.event = v;
         }
@@ -57,7 +59,7 @@ static void on_access(Access access, uint64_t gpa, const void *data) {
         }
         seen.n_accesses++;
         if (access == ACCESS_LOAD)
-                prove(seen.fenced && gpa >= rings.avail_gpa && gpa - rings.avail_gpa <= 4 + 2 * (uint64_t) rings.size);
+                prove(seen.fenced && gpa >= rings.avail_gpa && gpa - rings.avail_gpa <= 4 + 2 * QUEUE_SIZE);
         else if (access == ACCESS_STORE)
                 on_word(gpa, *(const uint16_t *) data);
         else {
@@ -76,12 +78,12 @@ static VirtQueue watched_queue(void) {
         return q;
 }
 
-PROOF(chains_are_given_back_once_and_then_published, 8) {
+PROOF_OF_SIZES(chains_are_given_back_once_and_then_published, 4) {
         VirtQueue q = watched_queue(), before = q;
 
-        n_given = (size_t) any_below(QUEUE_SIZE + 1);
-        for (size_t i = 0; i < QUEUE_SIZE; i++)
-                given[i] = (VirtUsed) { .head = (uint16_t) any_below(q.config.size), .written = any_u32() };
+        n_given = (size_t) any_below(GIVEN_MAX + 1);
+        for (size_t i = 0; i < GIVEN_MAX; i++)
+                given[i] = (VirtUsed) { .head = (uint16_t) any_below(QUEUE_SIZE), .written = any_u32() };
         virtqueue_push_all(&q, given, n_given);
 
         prove(queue_holds(&q) && config_same(&q, &before) && q.fault == before.fault);
@@ -93,17 +95,17 @@ PROOF(chains_are_given_back_once_and_then_published, 8) {
         else
                 prove(seen.n_indices == 1 && seen.index == q.used_next && seen.n_events == 0);
 
-        size_t k = (size_t) any_below(QUEUE_SIZE);
+        size_t k = (size_t) any_below(GIVEN_MAX);
         if (!before.fault && k < n_given)
                 prove(!in_flight(&q, given[k].head));
 }
 
-PROOF(used_length_is_what_was_written, 2) {
+PROOF_OF_SIZES(used_length_is_what_was_written, 2) {
         VirtQueue q = watched_queue();
         VirtChain c;
         uint64_t written = any_u64();
 
-        assume(c.head < q.config.size);
+        assume(c.head < QUEUE_SIZE);
         assume(c.writable_bytes <= q.options.chain_bytes_max && written <= c.writable_bytes);
         n_given = 1;
         given[0] = (VirtUsed) { .head = c.head, .written = (uint32_t) written };
@@ -114,7 +116,7 @@ PROOF(used_length_is_what_was_written, 2) {
         prove(seen.n_elements == expected);
 }
 
-PROOF(signals_and_rearming_write_one_word_at_most, 2) {
+PROOF_OF_SIZES(signals_and_rearming_write_one_word_at_most, 2) {
         VirtQueue q = watched_queue(), before = q;
 
         bool rearm = any_bool(), yes = rearm ? virtqueue_rearm(&q) : virtqueue_should_signal(&q);
