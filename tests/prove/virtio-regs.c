@@ -122,6 +122,7 @@ PROOF(a_read_stays_in_the_registers, 5) {
         VirtioRegs r = any_regs();
         unsigned offset = any_u32(), len = any_u32();
 
+        assume(len > 0);
         uint64_t v = virtio_regs_read(&r, offset, len);
         prove(access_ok(offset, len) || v == UINT64_MAX);
         prove(!access_ok(offset, len) || (offset < VIRTIO_REGS_BYTES && len <= VIRTIO_REGS_BYTES - offset));
