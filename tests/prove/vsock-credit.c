@@ -45,6 +45,23 @@ ssize_t sendmsg(int fd, const struct msghdr *mh, int flags) {
         return any_bool() ? -1 : (ssize_t) any_below(all + 1);
 }
 
+/* What a connection does to its socket when it ends changes no counter. */
+int shutdown(int fd, int how) {
+        return 0;
+}
+
+ssize_t recv(int fd, void *buffer, size_t size, int flags) {
+        return 0;
+}
+
+int close(int fd) {
+        return 0;
+}
+
+LoopSource *loop_remove(LoopSource *s) {
+        return NULL;
+}
+
 static uint64_t asked;
 
 ssize_t readv(int fd, const struct iovec *iov, int n) {
