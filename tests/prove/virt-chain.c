@@ -22,7 +22,7 @@ static uint8_t buffer;           /* where the device's begins */
 static uint64_t buffer_bytes, copied;
 
 static bool in_a_part(const uint8_t *p, uint64_t n) {
-        uint64_t gpa = mem.regions[0].gpa + (uint64_t) (p - mem.regions[0].hva);
+        uint64_t gpa = mem.regions[0].gpa + ((uint64_t) p - (uint64_t) mem.regions[0].hva);
         unsigned first = writing ? chain.n_readable : 0, end = first + (writing ? chain.n_writable : chain.n_readable);
 
         for (unsigned i = first; i < end; i++)
