@@ -11,7 +11,9 @@
 
 #include "vmm/guest-mem.h"
 
+#ifndef VIRT_CHAIN_PARTS_MAX /* proofs make do with less */
 #define VIRT_CHAIN_PARTS_MAX 256U
+#endif
 
 typedef struct VirtPart {
         uint64_t gpa;

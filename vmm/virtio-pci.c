@@ -515,6 +515,8 @@ int virtio_pci_init(VirtioPci *v, const VirtioKind *kind, Vm *vm, uint64_t bar_g
         assert(v);
         assert(kind);
         assert(vm);
+        /* What a used element can say was written. */
+        assert(kind->chain_bytes_max <= UINT32_MAX);
 
         *v = (VirtioPci) {
                 .kind = *kind,

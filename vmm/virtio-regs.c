@@ -196,8 +196,8 @@ static VirtioAction write_status(VirtioRegs *r, uint8_t v) {
         if ((fresh & VIRTIO_CONFIG_S_FEATURES_OK) && !(old & VIRTIO_CONFIG_S_DRIVER))
                 return rejected(r);
         if ((fresh & VIRTIO_CONFIG_S_DRIVER_OK) &&
-            (!(old & VIRTIO_CONFIG_S_FEATURES_OK) ||
-             (r->status & (VIRTIO_CONFIG_S_NEEDS_RESET | VIRTIO_CONFIG_S_FAILED))))
+            (!(old & VIRTIO_CONFIG_S_FEATURES_OK) || (r->status & VIRTIO_CONFIG_S_NEEDS_RESET) ||
+             (v & VIRTIO_CONFIG_S_FAILED)))
                 return rejected(r);
 
         /* The driver reads the bit back to learn whether its choice was accepted. */

@@ -191,7 +191,7 @@ static uint8_t expected_status(uint8_t old, unsigned v) {
                 return old;
         if ((fresh & 8) && !(old & 2))
                 return old;
-        if ((fresh & 4) && (!(old & 8) || (old & 0xc0)))
+        if ((fresh & 4) && (!(old & 8) || (old & 0x40) || (v & 0x80)))
                 return old;
         return old | fresh;
 }
@@ -218,6 +218,21 @@ TEST(status_machine_exhaustive) {
                         assert_eq(a, (dev.regs.status & ~old & 4) ? VIRTIO_ACTION_START : VIRTIO_ACTION_NONE);
                 }
         printf("# %u transitions\n", reached);
+        done();
+}
+
+TEST(a_driver_that_has_failed_starts_nothing) {
+        make();
+        set_status(1);
+        set_status(3);
+        set_features(1ULL << VIRTIO_F_VERSION_1);
+        set_status(11);
+        /* in one write as well as in two */
+        assert_eq(virtio_regs_write(&dev.regs, &vm.mem, VIRTIO_PCI_COMMON_STATUS, 1, 0x8f), VIRTIO_ACTION_NONE);
+        assert_eq(status(), 11);
+        set_status(0x8b);
+        assert_eq(virtio_regs_write(&dev.regs, &vm.mem, VIRTIO_PCI_COMMON_STATUS, 1, 0x8f), VIRTIO_ACTION_NONE);
+        assert_eq(status(), 0x8b);
         done();
 }
 
