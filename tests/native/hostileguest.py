@@ -13,8 +13,7 @@ import time
 import snapshot as s
 import vmm as v
 import wire as w
-from snapguest import answer_to_claim
-from test_devices import STDOUT, STREAM_PROCESS, T_PID, T_STREAM, Guest, disk_files, parse_frame, read_all
+from test_devices import OK, STDOUT, STREAM_PROCESS, T_PID, T_STREAM, Guest, disk_files, parse_frame, read_all
 
 READY = 16
 T_KERNEL_RELEASE = 4
@@ -78,7 +77,7 @@ class HostileGuest(Guest):
         self.echo.start()
         self.vmm = v.Vmm()
         self.peer = self.vmm.connect()
-        self.base, self.overlay = disk_files(path)
+        self.base, self.overlay = disk_files(path, disk_sectors=1024)
         self.base_content = self.base.read_bytes()
         build(self.vmm, self.peer, self.base, self.overlay, self.wire.tap)
         self.vmm.claim(self.peer)
@@ -94,7 +93,9 @@ class HostileGuest(Guest):
             g.vmm, g.peer, g.number = vmm, vmm.connect(), 1000
             s.load(vmm, g.peer, snapshot, base=of.base, overlay=snapshot.overlay, tap=of.wire.tap)
             vmm.claim(g.peer)
-            answer_to_claim(g.peer)
+            # At once, or when an attack that was under way is over.
+            while parse_frame(g.peer.event(v.Op.EVENT_AGENT).get(v.Tag.FRAME))[:2] != (OK, 1):
+                pass
             yield g
 
     def close(self):
