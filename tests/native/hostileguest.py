@@ -25,6 +25,8 @@ GROWTH_BYTES = int(os.environ.get('CUBE_VMM_GROWTH', '8')) << 20
 # At most one message of a device in this time (vmm/virtio-pci.c).
 QUIET_SECONDS = 10
 ENOTCONN = 107
+# Emulated instructions on a host under load.
+TIMEOUT = 120
 
 
 def find_hostile():
@@ -76,7 +78,7 @@ class HostileGuest(Guest):
         self.echo = Echo(self.wire)
         self.echo.start()
         self.vmm = v.Vmm()
-        self.peer = self.vmm.connect()
+        self.peer = self.vmm.connect(timeout=TIMEOUT)
         self.base, self.overlay = disk_files(path, disk_sectors=1024)
         self.base_content = self.base.read_bytes()
         build(self.vmm, self.peer, self.base, self.overlay, self.wire.tap)
@@ -90,7 +92,7 @@ class HostileGuest(Guest):
         """A second one out of a snapshot of the first, which is paused."""
         with v.Vmm() as vmm:
             g = cls.__new__(cls)
-            g.vmm, g.peer, g.number = vmm, vmm.connect(), 1000
+            g.vmm, g.peer, g.number = vmm, vmm.connect(timeout=TIMEOUT), 1000
             s.load(vmm, g.peer, snapshot, base=of.base, overlay=snapshot.overlay, tap=of.wire.tap)
             vmm.claim(g.peer)
             # At once, or when an attack that was under way is over.
