@@ -47,8 +47,9 @@ struct Devices {
         LoopSource *disk_stop_source;
         int disk_park_fd;
         LoopSource *disk_park_source;
-        pthread_mutex_t park_lock; /* the two below; while parked, all that belongs to the thread is ours */
+        pthread_mutex_t park_lock; /* the three below; while parked, all that belongs to the thread is ours */
         pthread_cond_t park_changed;
         bool park_wanted;
-        bool parked;
+        uint64_t park_round;       /* counts what was wanted, since the thread may sleep through the end of one */
+        uint64_t parked_round;     /* the last one that it has come to rest for */
 };

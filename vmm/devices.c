@@ -129,23 +129,31 @@ static int on_disk_stop(LoopSource *s, int fd, uint32_t events, void *userdata) 
         return 0;
 }
 
+static void drain_disks(Devices *d) {
+        for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
+                if (d->disks[i])
+                        virtio_pci_drain(virtio_blk_pci(d->disks[i]));
+}
+
 /* Parked: everything that was asked for is done, and the thread holds still until it is let go. */
 static int on_disk_park(LoopSource *s, int fd, uint32_t events, void *userdata) {
         Devices *d = userdata;
         eventfd_t count;
 
         (void) eventfd_read(fd, &count);
-        for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
-                if (d->disks[i])
-                        virtio_pci_drain(virtio_blk_pci(d->disks[i]));
-
         pthread_mutex_lock(&d->park_lock);
         while (d->park_wanted) {
-                d->parked = true;
+                uint64_t round = d->park_round;
+
+                pthread_mutex_unlock(&d->park_lock);
+                drain_disks(d);
+                pthread_mutex_lock(&d->park_lock);
+
+                d->parked_round = round;
                 pthread_cond_broadcast(&d->park_changed);
-                pthread_cond_wait(&d->park_changed, &d->park_lock);
+                while (d->park_wanted && d->park_round == round)
+                        pthread_cond_wait(&d->park_changed, &d->park_lock);
         }
-        d->parked = false;
         pthread_mutex_unlock(&d->park_lock);
         return 0;
 }
@@ -169,10 +177,12 @@ static int park_disks(Devices *d) {
 
         pthread_mutex_lock(&d->park_lock);
         d->park_wanted = true;
+        d->park_round++;
+        pthread_cond_broadcast(&d->park_changed);
         (void) eventfd_write(d->disk_park_fd, 1);
-        while (!d->parked && r == 0)
+        while (d->parked_round != d->park_round && r == 0)
                 r = pthread_cond_clockwait(&d->park_changed, &d->park_lock, CLOCK_MONOTONIC, &until);
-        bool parked = d->parked;
+        bool parked = d->parked_round == d->park_round;
         pthread_mutex_unlock(&d->park_lock);
 
         if (parked)

@@ -460,6 +460,9 @@ void virtio_pci_drain(VirtioPci *v) {
         for (unsigned n = 0; n < VIRTIO_QUEUES_MAX * VIRTQUEUE_SIZE_MAX && drain_once(v); n++)
                 if (atomic_load(&v->n_chains) >= end)
                         break;
+        /* It may have failed by then: that is seen through. */
+        if (silence_bell(v->state_fd))
+                handle_state(v);
 }
 
 static void watch_bells(VirtioPci *v, uint32_t events) {

@@ -102,9 +102,9 @@ static void attack_ipis(void) {
                         wrmsr(MSR_X2APIC_ICR, to[k] | ICR_STARTUP | (i & 0xff));
                         wrmsr(MSR_X2APIC_ICR, to[k] | (i * 3 % 8) << 8 | 0x4000 | 0x41);
                 }
-        wrmsr(MSR_X2APIC_ICR, OTHER << 32 | ICR_INIT);
-        smp_forget();
+        smp_sleep();
         say("second", -1, smp_start() ? "starts" : "does not start");
+        smp_sleep();
 }
 
 const Attack machine_attacks[] = {

@@ -16,7 +16,6 @@ static volatile bool up;
 static void (*volatile job)(void *context);
 static void *volatile job_context;
 static volatile bool busy;
-static volatile uint64_t rounds;
 
 void ap_main(void) {
         up = true;
@@ -32,7 +31,6 @@ void ap_main(void) {
                         continue;
                 }
                 now(job_context);
-                rounds++;
         }
 }
 
@@ -51,25 +49,25 @@ bool smp_start(void) {
         return up;
 }
 
+void smp_sleep(void) {
+        send(ICR_INIT);
+        job = NULL;
+        up = busy = false;
+}
+
 void smp_run(void (*what)(void *context), void *context) {
-        rounds = 0;
         job_context = context;
         barrier();
         job = what;
+        (void) smp_start();
 }
 
 void smp_stop(void) {
+        if (!up)
+                return;
         job = NULL;
         full_barrier();
         while (busy)
                 pause_cpu();
-}
-
-void smp_forget(void) {
-        up = busy = false;
-        job = NULL;
-}
-
-uint64_t smp_rounds(void) {
-        return rounds;
+        smp_sleep();
 }

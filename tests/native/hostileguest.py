@@ -13,8 +13,7 @@ import time
 import snapshot as s
 import vmm as v
 import wire as w
-from snapguest import answer_to_claim
-from test_devices import STDOUT, STREAM_PROCESS, T_PID, T_STREAM, Guest, disk_files, parse_frame, read_all
+from test_devices import OK, STDOUT, STREAM_PROCESS, T_PID, T_STREAM, Guest, disk_files, parse_frame, read_all
 
 READY = 16
 T_KERNEL_RELEASE = 4
@@ -26,6 +25,8 @@ GROWTH_BYTES = int(os.environ.get('CUBE_VMM_GROWTH', '8')) << 20
 # At most one message of a device in this time (vmm/virtio-pci.c).
 QUIET_SECONDS = 10
 ENOTCONN = 107
+# Emulated instructions on a host under load.
+TIMEOUT = 120
 
 
 def find_hostile():
@@ -77,8 +78,8 @@ class HostileGuest(Guest):
         self.echo = Echo(self.wire)
         self.echo.start()
         self.vmm = v.Vmm()
-        self.peer = self.vmm.connect()
-        self.base, self.overlay = disk_files(path)
+        self.peer = self.vmm.connect(timeout=TIMEOUT)
+        self.base, self.overlay = disk_files(path, disk_sectors=1024)
         self.base_content = self.base.read_bytes()
         build(self.vmm, self.peer, self.base, self.overlay, self.wire.tap)
         self.vmm.claim(self.peer)
@@ -91,10 +92,12 @@ class HostileGuest(Guest):
         """A second one out of a snapshot of the first, which is paused."""
         with v.Vmm() as vmm:
             g = cls.__new__(cls)
-            g.vmm, g.peer, g.number = vmm, vmm.connect(), 1000
+            g.vmm, g.peer, g.number = vmm, vmm.connect(timeout=TIMEOUT), 1000
             s.load(vmm, g.peer, snapshot, base=of.base, overlay=snapshot.overlay, tap=of.wire.tap)
             vmm.claim(g.peer)
-            answer_to_claim(g.peer)
+            # At once, or when an attack that was under way is over.
+            while parse_frame(g.peer.event(v.Op.EVENT_AGENT).get(v.Tag.FRAME))[:2] != (OK, 1):
+                pass
             yield g
 
     def close(self):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <linux/pci_regs.h>
+#include <linux/virtio_pci.h>
 #include <sys/mman.h>
 
 #include "fake-vm.h"
@@ -203,6 +204,32 @@ TEST(panic_event) {
         assert_eq(panics, 0);
         put(bar, 1, 1);
         assert_eq(panics, 1);
+        done();
+}
+
+/* The disks have a thread of their own, which may not have noticed yet that it was let go when it is to hold still
+ * again: what was asked for in between must be done all the same. */
+TEST(a_pause_right_behind_a_resume_is_a_whole_one) {
+        const uint64_t common = MEMMAP_PCI_MMIO + MIB(2);
+
+        make();
+        put(config_gpa(2, PCI_COMMAND), 2, PCI_COMMAND_MEMORY);
+        assert_ok(devices_pause(devices));
+        for (unsigned i = 0; i < 300; i++) {
+                put(common + VIRTIO_PCI_COMMON_STATUS, 1, 1);
+                put(common + VIRTIO_PCI_COMMON_STATUS, 1, 3);
+                put(common + VIRTIO_PCI_COMMON_GFSELECT, 4, 1);
+                put(common + VIRTIO_PCI_COMMON_GF, 4, 1);
+                put(common + VIRTIO_PCI_COMMON_STATUS, 1, 11);
+                put(common + VIRTIO_PCI_COMMON_STATUS, 1, 15);
+                assert_eq(get(common + VIRTIO_PCI_COMMON_STATUS, 1), 15);
+
+                devices_resume(devices);
+                put(common + VIRTIO_PCI_COMMON_STATUS, 1, 0);
+                assert_ok(devices_pause(devices));
+                assert_eq(get(common + VIRTIO_PCI_COMMON_STATUS, 1), 0);
+        }
+        devices_resume(devices);
         done();
 }
 
