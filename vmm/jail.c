@@ -22,8 +22,8 @@
 
 /* 256 vsock connections, devices, and some. */
 #define FILES_MAX 512U
-/* vCPUs, the main thread and that of the disks. They are the only ones of their uid. */
-#define THREADS_MAX (CONFIG_CPUS_MAX + 2U)
+/* vCPUs, the main thread, that of the disks, and since Linux 6.14 one of KVM's. They are the only ones of their uid. */
+#define THREADS_MAX (CONFIG_CPUS_MAX + 3U)
 
 /* Of <linux/prctl.h> as of Linux 6.3: no mapping becomes executable that was not made so. */
 #define SET_MDWE 65

@@ -111,7 +111,8 @@ def test_a_forbidden_call_is_in_the_journal(template, thread):
     task = next(task for task, name in vmm_audit.threads(pid).items() if name == thread)
     Injector(pid, task).end(SYS_EXECVE)
     wait_for("it to be gone", lambda: sandbox_id not in sandbox_ids())
-    entry = next(e for e in journal(sandbox_id) if e.get("CUBE_EVENT") == "exit")
+    # The entry is on its way to the journal by then.
+    entry = wait_for("its end to be told", lambda: next((e for e in journal(sandbox_id) if e.get("CUBE_EVENT") == "exit"), None))
     assert (entry["CUBE_REASON"], entry["CUBE_STATUS"], entry["CUBE_SYSTEM_CALL"]) == ("forbidden-call", str(SYS_EXECVE), "execve")
     assert entry["PRIORITY"] == "4" and "(execve)" in entry["MESSAGE"]
     assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "forbidden-call"

@@ -27,7 +27,7 @@ LIMITS = {
     "Max locked memory": 0,
     "Max msgqueue size": 0,
     "Max open files": 512,
-    "Max processes": VCPUS_MAX + 2,
+    "Max processes": VCPUS_MAX + 3,
     "Max realtime priority": 0,
     "Max nice priority": 0,
     "Max file size": None,

@@ -118,7 +118,7 @@ def disk_files(tmp_path, base_sectors=64, disk_sectors=256):
     return base, overlay
 
 
-def with_disks(vmm, peer, base, overlay, cmdline, layers=(), extra=b''):
+def with_disks(vmm, peer, base, overlay, cmdline, layers=(), extra=b'', cpus=1):
     """BUILD with vda read-only over base, vdb writable over the same base and layers."""
     size = overlay.stat().st_size
     kernel = v.Kernel(find_payload())
@@ -130,7 +130,7 @@ def with_disks(vmm, peer, base, overlay, cmdline, layers=(), extra=b''):
              v.Role.DISK_BASE, v.Role.DISK_BASE, v.Role.DISK_OVERLAY, *[v.Role.DISK_LAYER] * len(layers)]
     base_bytes = base.stat().st_size
     records = (b''.join(v.u32(v.Tag.FD, r) for r in roles) + v.u64(v.Tag.MEM_BYTES, 64 << 20) +
-               v.u32(v.Tag.CPUS, 1) + v.tlv(v.Tag.CMDLINE, cmdline) + kernel.records() +
+               v.u32(v.Tag.CPUS, cpus) + v.tlv(v.Tag.CMDLINE, cmdline) + kernel.records() +
                v.tlv(v.Tag.DISK, struct.pack('<IIQQ', 0, 1, base_bytes, base_bytes)) +
                v.tlv(v.Tag.DISK, struct.pack('<IIQQ', 1, 0, base_bytes, size)) + extra)
     peer.request(v.Op.BUILD, records, fds)

@@ -12,10 +12,9 @@ import subprocess
 import pytest
 
 from inject import Injector
-from snapguest import disks  # noqa: F401  a fixture
+from snapguest import disks, started  # noqa: F401  disks is a fixture
+from test_devices import disk_files, with_disks
 from vmm import Op, Reason, Vmm, find_program
-
-HELLO = 'hello from the guest\n'
 
 # By thread, the calls whose arguments are of no interest to the filter. Kept by hand, and apart from vmm/seccomp.c.
 ANY = {'futex', 'read', 'write', 'clock_gettime', 'restart_syscall', 'rt_sigreturn', 'rt_sigprocmask', 'munmap', 'mremap',
@@ -211,7 +210,7 @@ def test_what_it_gives_up_before_it_hears_anybody(tmp_path):
         vmm.wait()
     started = log.read_text().split('recvmsg(')[0]
     lines = [line.split(None, 1)[1] for line in started.splitlines() if ' = ' in line]
-    wanted = [r'prlimit64\(0, RLIMIT_CORE, \{rlim_cur=0, rlim_max=0\}', r'prlimit64\(0, RLIMIT_NPROC, \{rlim_cur=18, rlim_max=18\}',
+    wanted = [r'prlimit64\(0, RLIMIT_CORE, \{rlim_cur=0, rlim_max=0\}', r'prlimit64\(0, RLIMIT_NPROC, \{rlim_cur=19, rlim_max=19\}',
               r'pivot_root\("\.", "\."\) += 0', r'prctl\(PR_CAPBSET_DROP, CAP_CHOWN[^)]*\) += 0', r'prctl\(PR_SET_SECUREBITS, .* = 0',
               r'setgroups\(0, NULL\) += 0', r'setresgid\(\d+, \d+, \d+\) += 0', r'setresuid\(\d+, \d+, \d+\) += 0', r'capset\(.* = 0',
               r'prctl\(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0\) += 0', r'prctl\(PR_SET_DUMPABLE, SUID_DUMP_DISABLE\) += 0',
@@ -225,6 +224,15 @@ def test_what_it_gives_up_before_it_hears_anybody(tmp_path):
         at = next((i for i, line in enumerate(lines) if re.match(pattern, line)), None)
         assert at is not None, f'no {pattern} in\n' + '\n'.join(lines)
         lines = lines[at + 1:]
+
+
+def test_as_many_vcpus_as_there_can_be(vmm, tmp_path):
+    """The limit of threads has room for them, for the disks' and for what KVM adds, which it does once they run."""
+    guest = started(vmm)
+    with_disks(vmm, guest.peer, *disk_files(tmp_path), '', cpus=16)
+    vmm.claim(guest.peer)
+    guest.wait_ready()
+    assert tasks(vmm).keys() >= {'cube-vmm', 'disk', *(f'vcpu{i}' for i in range(16))}
 
 
 def landlock_version():
@@ -242,4 +250,4 @@ def test_sizes_are_limited_once_it_is_built(disks):
     soft, hard = limits['Max address space']
     assert soft == hard and peak < int(soft) < peak + (160 << 20)
     assert limits['Max file size'] == [str(max(4 << 20, disks.overlay.stat().st_size))] * 2
-    assert limits['Max processes'] == ['18', '18']
+    assert limits['Max processes'] == ['19', '19']
