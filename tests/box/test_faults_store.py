@@ -11,8 +11,8 @@ import dbus
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, bus, crash, created_from, ctl, ctl_ok, helper_pid, leftovers, manager, nothing_left_since, options, prop, remove_snapshot, run, sandbox,
-                      snapshot, wait_for)
+from cubetest import (ERROR, bus, crash, created_from, ctl, ctl_ok, helper_pid, leftovers, manager, nothing_left_since, options, prop,
+                      remove_snapshot, run, sandbox, snapshot, wait_for)
 from faults import Journal, at_rest, service_is_whole, snapshots, states
 from snapshots import counting, goes_on, put, sector
 from test_pause import pause, resume
