@@ -11,7 +11,7 @@ import dbus
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, bus, crash, created_from, ctl, ctl_ok, helper_pid, leftovers, manager, nothing_left_since, options, prop,
+from cubetest import (ERROR, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, leftovers, manager, nothing_left_since, options, prop,
                       remove_snapshot, run, sandbox, snapshot, wait_for)
 from faults import Journal, at_rest, service_is_whole, snapshots, states
 from snapshots import counting, goes_on, put, sector
@@ -223,6 +223,7 @@ def test_what_is_removed_from_a_full_store_makes_room(clean_store, tmp_path):
 
 def test_what_is_acknowledged_while_it_can_not_be_saved_is_saved_later(clean_store):
     with small(RUN, "size=1m,mode=0711"), counting() as sandbox_id:
+        other, mine = ctl_ok("create", "--timeout", "1h").strip(), cubed_pid()
         filler = Filler(RUN)
         filler.fill(0)
         told = Journal()
@@ -233,8 +234,13 @@ def test_what_is_acknowledged_while_it_can_not_be_saved_is_saved_later(clean_sto
         told.says(f"Sandbox {sandbox_id}: failed to save its state")
         before = {name: prop(sandbox_id, name) for name in ("IdleTimeoutUSec", "CPUQuotaPerSecUSec", "NetworkPolicy")}
         deadline = int(prop(sandbox_id, "Deadline"))
+        # of one that ends before that nothing is owed any more
+        sandbox(other).SetTimeout(dbus.UInt64(7200_000_000))
+        ctl_ok("kill", other)
+        wait_for("it to be gone", lambda: other not in states())
         filler.empty()
         told.says(f"Sandbox {sandbox_id}: its state is saved")
+        assert cubed_pid() == mine
         crash()
         assert {name: prop(sandbox_id, name) for name in before} == before
         assert abs(int(prop(sandbox_id, "Deadline")) - deadline) < 2_000_000
