@@ -617,7 +617,7 @@ int sandbox_start(Sandbox *s, sd_bus_error *error) {
         r = start_prepare(s, error);
         if (r < 0) {
                 sandbox_remove_files(s->priv->dir);
-                sandbox_remove_overlay(s);
+                sandbox_unlink_overlay(s);
         }
         return r;
 }
@@ -649,7 +649,7 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
         r = manager_add_sandbox(m, s);
         if (r < 0) {
                 sandbox_remove_files(s->priv->dir);
-                sandbox_remove_overlay(s);
+                sandbox_unlink_overlay(s);
                 return sd_bus_error_set_errno(error, r);
         }
 

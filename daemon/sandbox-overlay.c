@@ -108,9 +108,37 @@ int sandbox_find_overlay(Sandbox *s, int theirs) {
         return is_new;
 }
 
+typedef struct Removal {
+        int state_fd; /* the manager's */
+        OverlayPath path;
+} Removal;
+
+static void on_removed(int error, void *userdata) {
+        _cleanup_free_ Removal *v = userdata;
+
+        if (error < 0 && error != -ENOENT)
+                (void) unlinkat(v->state_fd, v->path, 0);
+}
+
+/* To give back what a large file takes may last. */
+static int remove_later(const Manager *m, const OverlayPath path) {
+        Removal *v = new0(Removal, 1);
+        if (!v)
+                return -ENOMEM;
+
+        v->state_fd = m->priv->state_fd;
+        memcpy(v->path, path, sizeof(v->path));
+        int r = m->store ? store_client_remove(m->store, path, on_removed, v) : -ENOTCONN;
+        if (r < 0)
+                free(v);
+        return r;
+}
+
 static void remove_path(const Manager *m, const char *path) {
-        /* To give back what a large file takes may last. */
-        if (!m->store || store_client_remove(m->store, path, NULL, NULL) < 0)
+        OverlayPath copy;
+
+        (void) snprintf(copy, sizeof(copy), "%s", path);
+        if (remove_later(m, copy) < 0)
                 (void) unlinkat(m->priv->state_fd, path, 0);
 }
 

@@ -122,7 +122,7 @@ int sandbox_prepare(Sandbox *s, sd_bus_error *error) {
                 r = prepare_exit_file(s, error);
         if (r < 0) {
                 sandbox_remove_files(s->priv->dir);
-                sandbox_remove_overlay(s);
+                sandbox_unlink_overlay(s);
         }
         if (r < 0 && !sd_bus_error_is_set(error))
                 return sd_bus_error_set_errno(error, r);

@@ -118,6 +118,7 @@ static void private_free(Sandbox *s) {
         sd_event_source_disable_unref(p->idle_timer);
         sd_event_source_disable_unref(p->step_timer);
         sd_event_source_disable_unref(p->stop_timer);
+        sd_event_source_disable_unref(p->save_timer);
         sd_event_source_disable_unref(p->limits_timer);
         sd_event_source_disable_unref(p->checkpoint_timer);
         sd_event_source_disable_unref(p->finish_source);

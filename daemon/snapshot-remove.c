@@ -65,7 +65,8 @@ static void on_gone(int error, void *userdata) {
         Removal *v = userdata;
         Snapshot *s = v->snapshot;
 
-        removal_finish(v, error);
+        /* The next cube-stored finds what is left of it. */
+        removal_finish(v, error == -ECONNRESET ? 0 : error);
         snapshot_free_memory(s);
 }
 

@@ -200,8 +200,12 @@ static int check_removable(const Snapshot *s, uid_t actor, sd_bus_error *error) 
 static void on_removed(Snapshot *s, int error, void *userdata) {
         _cleanup_bus_message_ sd_bus_message *call = userdata;
 
-        if (error < 0)
-                (void) sd_bus_reply_method_errno(call, error, NULL);
+        if (error == -ECONNRESET || error == -ENOTCONN)
+                (void) sd_bus_reply_method_errorf(call, BUS_ERROR_INTERNAL, "Snapshot %s was not removed: cube-stored ended; it is being "
+                                                  "started again, try again", s->id);
+        else if (error < 0)
+                (void) sd_bus_reply_method_errorf(call, bus_error_of_errno(error), "Snapshot %s could not be removed: %s", s->id,
+                                                  strerror(-error));
         else
                 (void) sd_bus_reply_method_return(call, NULL);
 }

@@ -2,16 +2,18 @@
 """There is no room left: where cubed keeps what it has to keep, or where it keeps what is of this boot. Whatever is done then
 either succeeds or is refused by that name; nothing that was there is lost, and with room again all goes on."""
 
+import concurrent.futures
 import contextlib
 import os
+import signal
 
 import dbus
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, crash, created_from, ctl, ctl_ok, leftovers, manager, nothing_left_since, options, prop, remove_snapshot, run, sandbox,
-                      snapshot, wait_for)
-from faults import Journal, at_rest, snapshots, states
+from cubetest import (ERROR, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, leftovers, manager, nothing_left_since, options, prop,
+                      remove_snapshot, run, sandbox, snapshot, wait_for)
+from faults import Journal, at_rest, service_is_whole, snapshots, states
 from snapshots import counting, goes_on, put, sector
 from test_pause import pause, resume
 
@@ -221,6 +223,7 @@ def test_what_is_removed_from_a_full_store_makes_room(clean_store, tmp_path):
 
 def test_what_is_acknowledged_while_it_can_not_be_saved_is_saved_later(clean_store):
     with small(RUN, "size=1m,mode=0711"), counting() as sandbox_id:
+        other, mine = ctl_ok("create", "--timeout", "1h").strip(), cubed_pid()
         filler = Filler(RUN)
         filler.fill(0)
         told = Journal()
@@ -231,9 +234,61 @@ def test_what_is_acknowledged_while_it_can_not_be_saved_is_saved_later(clean_sto
         told.says(f"Sandbox {sandbox_id}: failed to save its state")
         before = {name: prop(sandbox_id, name) for name in ("IdleTimeoutUSec", "CPUQuotaPerSecUSec", "NetworkPolicy")}
         deadline = int(prop(sandbox_id, "Deadline"))
+        # of one that ends before that nothing is owed any more
+        sandbox(other).SetTimeout(dbus.UInt64(7200_000_000))
+        ctl_ok("kill", other)
+        wait_for("it to be gone", lambda: other not in states())
         filler.empty()
         told.says(f"Sandbox {sandbox_id}: its state is saved")
+        assert cubed_pid() == mine
         crash()
         assert {name: prop(sandbox_id, name) for name in before} == before
         assert abs(int(prop(sandbox_id, "Deadline")) - deadline) < 2_000_000
         goes_on(sandbox_id)
+
+
+# cube-stored dies with what it was asked to remove
+
+@contextlib.contextmanager
+def stored_that_dies():
+    """It does nothing any more, and is killed at the end."""
+    pid = helper_pid("cube-stored")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    wait_for("another cube-stored", service_is_whole)
+
+
+def test_the_disk_of_a_removed_sandbox_goes_without_cube_stored(clean):
+    sandbox_id = ctl_ok("create", "--timeout", "1h").strip()
+    with stored_that_dies():
+        ctl_ok("kill", sandbox_id)
+        wait_for("it to be gone", lambda: sandbox_id not in states())
+
+
+def test_a_removed_snapshot_goes_with_the_next_cube_stored(clean):
+    """Nobody finds it any more: that is what is acknowledged."""
+    with counting() as sandbox_id:
+        saved = snapshot(sandbox_id)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        connection = bus()
+        with stored_that_dies():
+            job = pool.submit(lambda: manager(connection).RemoveSnapshot(saved, timeout=60))
+            wait_for("it to be gone", lambda: saved not in snapshots())
+        job.result()
+
+
+def test_a_snapshot_that_others_need_is_not_removed_by_halves(clean):
+    with counting() as sandbox_id:
+        saved = snapshot(sandbox_id)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            connection = bus()
+            with stored_that_dies():
+                job = pool.submit(lambda: manager(connection).RemoveSnapshot(saved, timeout=60))
+                concurrent.futures.wait([job], timeout=0.2)
+            assert job.exception().get_dbus_name() == ERROR + "Internal" and saved in str(job.exception())
+        with created_from(saved) as child:
+            goes_on(child)
+        remove_snapshot(saved)

@@ -77,6 +77,12 @@ def at_rest(killed):
     return False
 
 
+def processes():
+    """Of the service; what is not struck goes on."""
+    return {"cubed": cubed_pid(), "cube-stored": helper_pid("cube-stored"), "cube-netd": helper_pid("cube-netd"),
+            "cube-resolver": resolver_pid()}
+
+
 class Strike:
     """What was done, to what, and what came of it."""
 
@@ -113,13 +119,15 @@ class UnluckyWorld(World):
         delay = self.LONGEST * self.random.random() ** 2
         self.strikes += 1
         print(f"{s.operation} of {s.at} ({s.target}), {delay * 1000:.1f} ms later SIGKILL to {victim}", flush=True)
-        told = Journal()
+        told, before = Journal(), processes()
         self.kill_in(s, delay)
         print(f"  {s.answer if s.acknowledged else s.error}", flush=True)
         wait_for("the service to be whole again", service_is_whole, timeout=30)
         wait_for("all to come to rest", lambda: at_rest(s.killed))
         self.settle(s)
         self.expect_told(s, told)
+        helpers = ("cube-stored", "cube-netd") if victim == "cubed" else ()
+        assert {name for name, pid in processes().items() if pid != before[name]} == {victim, *helpers} - {"vmm", "agent"}
         self.expect_nothing_else()
         for sandbox_id in list(self.lives):
             self.check(sandbox_id)

@@ -2,7 +2,6 @@
 """The host's power was cut while things were done to sandboxes (writer.py): what had been acknowledged is there, and whole."""
 
 import json
-import os
 
 import pytest
 

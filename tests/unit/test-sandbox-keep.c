@@ -35,6 +35,7 @@ static void case_init(Case *c) {
 }
 
 static void case_done(Case *c) {
+        c->f.store->stopping = true;
         sandbox_forget_none(&c->manager);
         host_network_free(c->manager.network);
         fixture_done(&c->f);
