@@ -207,6 +207,11 @@ def blk():
         request(4, 0, out(1)).rounds()
     yield request(0, 0, *[out(8192)] * 6, out(1)).rounds().host(3).done()
     s = Script(b'\0').driver()
+    for i in range(3):
+        request(1, i * 8, Part(4096), Part(512), out(1)).rounds().host(5)
+        request(1, i * 8 + 1, Part(512), out(1)).rounds().host(2, b'\0')
+    yield request(0, 0, *[out(4096)] * 5, out(1)).rounds().done() + Script(b'').host(5).host(5).data
+    s = Script(b'\0').driver()
     for _ in range(20):
         s.host(2, b'\0')
     yield s.done()
@@ -415,4 +420,68 @@ def pci():
     yield Board().config(5, 4, 2, 2).bar(5, 0, 1, 1).bar(5, 0, 1).bar(5, 0, 1, 0xfc).bar(5, 1, 1, 1).bar(5, 0, 2).data
 
 
-SEEDS = {'balloon': balloon, 'blk': blk, 'mem': mem, 'net': net, 'pci': pci, 'rng': rng}
+# fuzz-vsock.c
+
+REQUEST, RESPONSE, RST, SHUTDOWN, RW, CREDIT_UPDATE, CREDIT_REQUEST = range(1, 8)
+TAKE, SAVE, HOLD, LET_GO, COUNTERS = b'\5', b'\x85', b'\x14', b'\4', b'\x87'
+
+
+def vsock():
+    def packet(op, data=b'', control=False, flags=0, large=0):
+        length = 199 + large if large else len(data)
+        return bytes([6, op | flags << 4 | control << 6, length]) + data
+
+    def raw(op, **fields):
+        h = dict(src_cid=3, dst_cid=2, src_port=1000, dst_port=1024, size=0, type=1, op=op, flags=0, buf_alloc=65536, fwd_cnt=0) | fields
+        return bytes([6, 0x80, 0]) + struct.pack('<QQIIIHHIII', *h.values())
+
+    def frame(kind, body=b''):
+        return struct.pack('<IHHI', len(body), kind, 0, 1) + body
+
+    def opened(i):
+        return bytes([i << 4])
+
+    def host(i, data=b'', large=0):
+        return bytes([1 | i << 4, 199 + large if large else len(data)]) + data
+
+    def half_close(i):
+        return bytes([0x81 | i << 4])
+
+    def hang_up(i):
+        return bytes([2 | i << 4])
+
+    def seconds(power):
+        return bytes([0x84 | power << 3])
+
+    control = packet(REQUEST, control=True) + TAKE
+    yield control + packet(RW, frame(16), control=True) + TAKE + b'\3' + TAKE + SAVE + TAKE + COUNTERS
+    yield control + packet(RW, frame(16, bytes(40))[:30], control=True) + SAVE + packet(RW, bytes(22), control=True) + TAKE
+    yield control + packet(RW, struct.pack('<IHHI', 1 << 31, 0, 0, 0), control=True) + TAKE
+    yield control + b'\x83' * 20 + TAKE * 8 + SAVE + TAKE * 20
+    yield control + HOLD + packet(RW, large=20, control=True) * 4 + SAVE + LET_GO + TAKE
+    yield control + packet(SHUTDOWN, control=True, flags=3) + TAKE + control + packet(RST, control=True) + control + packet(9, control=True) + TAKE
+    yield control + control + packet(REQUEST) + TAKE + packet(RW, b'x', control=True, flags=1) + packet(CREDIT_REQUEST, control=True) + TAKE
+    up = opened(0) + TAKE + packet(RESPONSE) + TAKE
+    stream = up + packet(RW, frame(1)) + TAKE
+    yield stream + host(0, b'data') + TAKE + packet(RW, b'back') + host(0) + packet(CREDIT_REQUEST) + TAKE + half_close(0) + TAKE + packet(SHUTDOWN, flags=2) + TAKE + packet(RST)
+    yield stream + packet(RW, large=30) * 8 + TAKE + host(0) * 9 + TAKE + packet(SHUTDOWN, flags=2) + host(0) * 4 + TAKE
+    yield stream + packet(RW, large=30) * 3 + packet(SHUTDOWN, flags=3) + host(0) * 9 + TAKE
+    yield stream + packet(RW, large=30) * 3 + hang_up(0) + TAKE + packet(RW, b'more') + packet(SHUTDOWN, flags=3) + TAKE
+    yield stream + host(0, large=50) * 4 + TAKE * 30 + packet(CREDIT_UPDATE) + TAKE * 10
+    yield stream + packet(SHUTDOWN, flags=1) + host(0, b'x') + TAKE + packet(RW, b'y') + hang_up(0) + TAKE
+    yield stream + half_close(0) + TAKE + packet(RW, b'z') + hang_up(0) + TAKE + seconds(4) + TAKE
+    yield stream + hang_up(0) + TAKE + seconds(5) + TAKE + TAKE
+    yield stream + SAVE + TAKE + opened(1) + TAKE + packet(RESPONSE) + TAKE
+    yield stream + raw(RW, src_port=1024, dst_port=0x40000000, buf_alloc=0) + host(0, b'no room') + TAKE + raw(CREDIT_UPDATE, src_port=1024, dst_port=0x40000000, fwd_cnt=2 ** 31) + TAKE
+    yield up + packet(RW, frame(2, b'no')) + TAKE
+    yield up + packet(RW, frame(1)[:5]) + packet(RW, frame(1)[5:] + b'and raw data behind') + TAKE + host(0)
+    yield up + packet(SHUTDOWN, flags=2) + TAKE + up + seconds(7) + TAKE + seconds(7) + TAKE
+    yield up + packet(RW, large=50) + TAKE + up + packet(RW, struct.pack('<IHHI', 40000, 1, 0, 1)) + TAKE
+    yield opened(0) + seconds(5) + TAKE + opened(1) + TAKE + packet(RST) + opened(2) + TAKE + packet(RW, b'early') + TAKE + hang_up(2)
+    yield opened(0) + opened(1) + opened(2) + opened(3) + TAKE + packet(RESPONSE) + TAKE + packet(RESPONSE) + SAVE + TAKE
+    yield raw(REQUEST, dst_cid=7) + raw(REQUEST, src_cid=4) + raw(REQUEST, type=2) + raw(REQUEST, src_port=5000) + raw(RW, dst_port=1) + raw(RST) + TAKE
+    yield raw(RW, size=5) + raw(RW, size=2 ** 32 - 1) + TAKE
+    yield raw(REQUEST, src_port=5000) * 90 + TAKE * 30 + SAVE + TAKE
+
+
+SEEDS = {'balloon': balloon, 'blk': blk, 'mem': mem, 'net': net, 'pci': pci, 'rng': rng, 'vsock': vsock}

@@ -18,6 +18,7 @@ enum {
         HOST_PUSH,             /* an empty file over the present one; with u8 1 it can't be written */
         HOST_OTHER,            /* all but the base is replaced by an empty file */
         HOST_COUNT,
+        HOST_CHAIN,            /* as HOST_PUSH, with the present one as the only layer in place of all */
         _HOST_MAX,
 };
 
@@ -33,6 +34,14 @@ static int open_file(uint64_t bytes) {
         return fd;
 }
 
+/* A layer is only read. */
+static int reopen(int fd) {
+        char path[32];
+
+        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        return open(path, O_RDONLY|O_CLOEXEC);
+}
+
 static void change(Disk *d, unsigned what, bool refuse) {
         OverlayFds fds = { .overlay_fd = open_file(0) };
         Overlay *o = virtio_blk_overlay(d->blk);
@@ -41,7 +50,9 @@ static void change(Disk *d, unsigned what, bool refuse) {
 
         if (refuse)
                 FUZZ_CHECK(fcntl(fds.overlay_fd, F_ADD_SEALS, F_SEAL_WRITE|F_SEAL_GROW) == 0);
-        int r = what == HOST_PUSH ? overlay_prepare_next(o, &fds, &c, &e) : overlay_prepare_other(o, &fds, &c, &e);
+        if (what == HOST_CHAIN && overlay_top_fd(o) >= 0)
+                fds.layer_fds[fds.n_layers++] = reopen(overlay_top_fd(o));
+        int r = what != HOST_OTHER ? overlay_prepare_next(o, &fds, &c, &e) : overlay_prepare_other(o, &fds, &c, &e);
         if (r >= 0)
                 overlay_change(o, &c);
 }
@@ -53,6 +64,7 @@ static void act(void *userdata, unsigned what, FuzzInput *in) {
         case HOST_CUT_BASE: (void) ftruncate(d->base_fd, fuzz_u16(in)); break;
         case HOST_FREEZE: (void) fcntl(overlay_top_fd(virtio_blk_overlay(d->blk)), F_ADD_SEALS, F_SEAL_WRITE); break;
         case HOST_PUSH: change(d, HOST_PUSH, fuzz_u8(in) & 1); break;
+        case HOST_CHAIN: change(d, HOST_CHAIN, false); break;
         case HOST_OTHER: change(d, HOST_OTHER, false); break;
         case HOST_COUNT: virtio_blk_counters(d->blk, script_on_counter, NULL); break;
         }

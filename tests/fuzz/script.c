@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <linux/virtio_config.h>
 #include <linux/virtio_ring.h>
-#include <time.h>
 
+#include "clock.h"
 #include "script.h"
 #include "vmm/snapshot-virtio.h"
 
@@ -12,7 +12,6 @@
 
 Vm script_vm;
 Stepper script_stepper;
-static uint64_t clock_usec;
 
 typedef struct Part {
         uint64_t gpa;
@@ -41,20 +40,6 @@ typedef struct Script {
         /* Bytes that the device may write, and 1; 0: not the device's. */
         uint32_t offered[VIRTIO_QUEUES_MAX][VIRTQUEUE_SIZE_MAX];
 } Script;
-
-/* Linked with --wrap=clock_gettime: the device's clock is the script's, that of the fuzzer itself (real time) is not. */
-int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
-int __real_clock_gettime(clockid_t clock, struct timespec *ret);
-
-int __wrap_clock_gettime(clockid_t clock, struct timespec *ret) {
-        if (clock != CLOCK_MONOTONIC)
-                return __real_clock_gettime(clock, ret);
-        *ret = (struct timespec) {
-                .tv_sec = (time_t) (clock_usec / USEC_PER_SEC),
-                .tv_nsec = (long) (clock_usec % USEC_PER_SEC * NSEC_PER_USEC),
-        };
-        return 0;
-}
 
 void script_on_error(void *userdata, const char *name, const char *message) {
         FUZZ_CHECK(name && message && strlen(message) < 256);
@@ -336,7 +321,7 @@ static void step(Script *s) {
                         ring_set_avail_idx(&s->driver.rings[queue_of(s, argument)], &script_vm.mem, fuzz_u16(s->in));
                 break;
         case SCRIPT_MSI: fake_msi_result = argument ? -EINVAL : 0; break;
-        case SCRIPT_TIME: clock_usec += USEC_PER_MSEC << argument; break;
+        case SCRIPT_TIME: fuzz_clock_usec += USEC_PER_MSEC << argument; break;
         }
 }
 
@@ -350,7 +335,7 @@ void script_init(uint64_t plug_bytes) {
 void script_begin(void) {
         FUZZ_CHECK(guest_mem_drop_private(&script_vm.mem) == 0);
         fake_msi_result = 0;
-        clock_usec = 1000 * USEC_PER_SEC;
+        fuzz_clock_usec = 1000 * USEC_PER_SEC;
 }
 
 void script_run(VirtioPci *device, const ScriptHost *host, FuzzInput *in) {

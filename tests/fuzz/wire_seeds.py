@@ -8,6 +8,7 @@ import json
 import lzma
 import struct
 import tarfile
+import zlib
 
 
 def tlv(tag, data):
@@ -173,6 +174,32 @@ def resolver_links():
     for wrong in (packet(2, u32(4, 3) + name(b'x')), packet(2, u32(5, 1)), packet(1, b'', 4), packet(1, tlv(1, b'10.0.0.0/8'), 12), packet(9), packet(5, b'', 2), packet(5, b'abc', 1),
                   packet(2, u32(4, 3) + u32(5, 0) + tlv(7, bytes(10))), packet(2, u32(4, 3) + u32(5, 0) + name(bytes(300))), packet(2, u32(4, 3) + u32(5, 0) + name(b'web.example', 1, (4, 200, b'\x0a')) + u32(6, 1))):
         yield start + wrong
+
+
+def memory_file(runs, ident=b'\1' * 16, parent=bytes(16), data=b'\xaa' * 4096):
+    """As base/snapshot-format.h has it; runs of (gpa, bytes, offset)."""
+    header = struct.pack('<8sIIQ16s16sII', b'CUBEPAGE', 1, len(runs), 4 << 20, ident, parent, 0, 0)
+    table = b''.join(struct.pack('<QQQ', *r) for r in runs)
+    whole = header[:-8] + struct.pack('<II', zlib.crc32(header + table), 0) + table
+    return whole + bytes(-len(whole) % 4096) + data
+
+
+def storeds():
+    def packet(op, body=b'', files=(), flags=0):
+        return bytes([op, flags, len(files)]) + b''.join(sized(f) for f in files) + sized(body)
+
+    root = packet(1, files=[b''], flags=8)
+    layers = [b'', memory_file([(0, 4096, 4096)]), memory_file([(4096, 4096, 4096)], b'\2' * 16, b'\1' * 16)]
+    runs = tlv(4, struct.pack('<QQQ', 0, 4096, 0x10000))
+    yield root + root + packet(2, files=[b'x']) + packet(3, tlv(2, b'f') + tlv(3, b'a/g')) + packet(4, tlv(2, b'a'))
+    yield root + b''.join(packet(4, tlv(2, p)) for p in (b'..', b'../kept', b'a/../../kept', b'a/out/kept', b'/etc', b'a/out', b'nothing', b'', b'.', b'a/'))
+    yield root + b''.join(packet(3, tlv(2, a) + tlv(3, b)) for a, b in ((b'f', b'../kept'), (b'../kept', b'g'), (b'a/out/kept', b'h'), (b'f', b'a/out/i'), (b'f', b'a/b'), (b'a', b'a/b/c')))
+    yield root + packet(5, runs + u64(5, 1 << 20) + tlv(6, b'\1' * 16) + tlv(7, bytes(16)), [b'', b''], 4)
+    yield root + packet(5, runs + u64(5, 4096) + tlv(6, bytes(16)), [b'', b''], 4) + packet(5, tlv(4, b'x'), [b'', b''], 4) + packet(5, runs * 2)
+    yield root + packet(6, u32(8, 0), layers) + packet(6, u32(8, 1), layers) + packet(6, u32(8, 9), layers) + packet(6, b'', layers[:1])
+    yield root + packet(6, u32(8, 0), [b'', memory_file([(4096, 4096, 2 ** 64 - 1)]), layers[2]]) + packet(6, u32(8, 0), [b'', b'x' * 200, layers[2]])
+    yield root + packet(7, b'', [b'', b'one' * 2000, b'two' * 3000]) + packet(7, b'', [b''])
+    yield packet(2, files=[b'x']) + packet(1) + packet(1, files=[b'']) + packet(99) + packet(2, flags=2) + packet(2, b'abc', flags=1) + root + packet(2) + packet(3) + packet(4, b'\1')
 
 
 def policies():
@@ -414,4 +441,4 @@ def options():
 
 
 SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'image': images, 'kernel': kernels, 'netd': netds, 'options': options,
-         'policy': policies, 'resolver-link': resolver_links}
+         'policy': policies, 'resolver-link': resolver_links, 'stored': storeds}
