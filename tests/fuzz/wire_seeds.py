@@ -355,7 +355,7 @@ def archive(mode='w', pax=True):
 
 
 def images():
-    for data in (archive(), archive('w:gz'), archive('w:xz'), archive(pax=False), b'', b'no archive', b'\0' * 1024):
+    for data in (archive(), gzip.compress(archive(), mtime=0), archive('w:xz'), archive(pax=False), b'', b'no archive', b'\0' * 1024):
         yield b'\0' + data
     names = ['pvpanic-pci', 'virtio_pci', 'virtio_blk', 'vmw_vsock_virtio_transport', 'virtio-rng', 'squashfs', 'overlay', 'ext4', 'virtio']
     dep = ''.join(f'kernel/x/{n}.ko{".xz" if i % 2 else ""}: kernel/x/virtio.ko\n' for i, n in enumerate(names))
