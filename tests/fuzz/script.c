@@ -39,6 +39,8 @@ typedef struct Script {
         uint32_t next_data;
         /* Bytes that the device may write, and 1; 0: not the device's. */
         uint32_t offered[VIRTIO_QUEUES_MAX][VIRTQUEUE_SIZE_MAX];
+        /* Of which head a descriptor is part, and 1; 0: the driver's. */
+        uint16_t parts_of[VIRTIO_QUEUES_MAX][VIRTQUEUE_SIZE_MAX];
 } Script;
 
 void script_on_error(void *userdata, const char *name, const char *message) {
@@ -154,6 +156,20 @@ static uint16_t next_desc(Script *s, unsigned queue) {
         return i;
 }
 
+/* A driver that gives a descriptor away twice can't count on what comes back. */
+static void give_desc(Script *s, unsigned queue, uint16_t i, uint16_t head) {
+        if (s->parts_of[queue][i] != 0)
+                s->honest = false;
+        s->parts_of[queue][i] = (uint16_t) (head + 1);
+}
+
+static void get_back(Script *s, unsigned queue, uint32_t head) {
+        for (unsigned i = 0; i < s->driver.rings[queue].size; i++)
+                if (s->parts_of[queue][i] == head + 1)
+                        s->parts_of[queue][i] = 0;
+        s->offered[queue][head] = 0;
+}
+
 static void put_desc(uint64_t gpa, const Part *p, uint16_t next) {
         struct vring_desc d = { .addr = p->gpa, .len = p->len, .flags = p->flags, .next = next };
 
@@ -169,6 +185,7 @@ static uint16_t offer_indirect(Script *s, unsigned queue, const Chain *c) {
         for (unsigned i = 0; i < c->n; i++)
                 put_desc(table.gpa + i * 16U, &c->parts[i], (uint16_t) (i + 1));
         put_desc(s->driver.rings[queue].desc_gpa + head * 16U, &table, 0);
+        give_desc(s, queue, head, head);
         return head;
 }
 
@@ -178,6 +195,7 @@ static uint16_t offer_direct(Script *s, unsigned queue, const Chain *c) {
         for (unsigned i = 0; i < c->n; i++) {
                 uint16_t next = i + 1 < c->n ? next_desc(s, queue) : 0;
                 put_desc(s->driver.rings[queue].desc_gpa + at * 16U, &c->parts[i], next);
+                give_desc(s, queue, at, head);
                 at = next;
         }
         return head;
@@ -232,7 +250,7 @@ static void take(Script *s) {
                                 continue;
                         FUZZ_CHECK(head < r->size && s->offered[q][head] > 0);
                         FUZZ_CHECK(written < s->offered[q][head]);
-                        s->offered[q][head] = 0;
+                        get_back(s, q, head);
                 }
         }
 }
@@ -250,6 +268,7 @@ static void driver_up(Script *s, unsigned argument) {
         if (!(argument & 2))
                 driver_ok(&s->driver);
         memset(s->offered, 0, sizeof(s->offered));
+        memset(s->parts_of, 0, sizeof(s->parts_of));
         memset(s->next_desc, 0, sizeof(s->next_desc));
         s->up = s->honest = true;
 }
