@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
         script_begin();
         FUZZ_CHECK(virtio_balloon_new(&script_vm, script_stepper.loop, 0xc0700000, script_on_error, NULL, &b) == 0);
-        script_run(virtio_balloon_pci(b), &(ScriptHost) { .act = act, .pause = pause_balloon, .userdata = b }, &in);
+        script_run(virtio_balloon_pci(b), &(ScriptHost) { act, pause_balloon, NULL, b, true }, &in);
         virtio_balloon_free(b);
         return 0;
 }

@@ -43,7 +43,7 @@ static void read_frame(Card *c) {
         struct virtio_net_hdr_v1 h, again;
 
         ssize_t n = c->wire >= 0 ? recv(c->wire, frame, sizeof(frame), MSG_DONTWAIT) : -1;
-        if (n < 0)
+        if (n <= 0)
                 return;
         FUZZ_CHECK(n >= (ssize_t) NET_FRAME_MIN && n <= (ssize_t) NET_FRAME_MAX);
         memcpy(&h, frame, sizeof(h));
@@ -87,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         int ends[2] = { -EBADF, -EBADF };
         FuzzInput in = { data, size };
         Card c = {};
-        const ScriptHost host = { act, pause_card, resume_card, &c };
+        const ScriptHost host = { .act = act, .pause = pause_card, .resume = resume_card, .userdata = &c };
 
         script_begin();
         fake_tap_result = 0;

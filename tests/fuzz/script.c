@@ -13,6 +13,10 @@
 Vm script_vm;
 Stepper script_stepper;
 
+/* What the script has put into the data, and where the device may write. */
+static uint8_t expected[SCRIPT_DATA_BYTES];
+static bool writable[SCRIPT_DATA_BYTES];
+
 typedef struct Part {
         uint64_t gpa;
         uint32_t len;
@@ -39,6 +43,8 @@ typedef struct Script {
         uint32_t next_data;
         /* Bytes that the device may write, and 1; 0: not the device's. */
         uint32_t offered[VIRTIO_QUEUES_MAX][VIRTQUEUE_SIZE_MAX];
+        bool tame;                /* never anything else: the data is as the two below say */
+        uint32_t data_end;        /* behind all of it that was in use */
         /* Of which head a descriptor is part, and 1; 0: the driver's. */
         uint16_t parts_of[VIRTIO_QUEUES_MAX][VIRTQUEUE_SIZE_MAX];
 } Script;
@@ -62,6 +68,49 @@ static uint64_t read_value(FuzzInput *in, unsigned len) {
         return v;
 }
 
+/* From here on there is no telling what the device makes of it. */
+static void go_wild(Script *s) {
+        s->honest = s->tame = false;
+}
+
+/* Data */
+
+static void use_data(Script *s, uint64_t gpa, uint64_t size) {
+        uint64_t end = gpa - SCRIPT_DATA_GPA + size;
+
+        FUZZ_CHECK(gpa >= SCRIPT_DATA_GPA && end <= SCRIPT_DATA_BYTES);
+        s->data_end = (uint32_t) MAX(s->data_end, end);
+}
+
+static void put_data(Script *s, uint64_t gpa, const void *data, size_t size) {
+        use_data(s, gpa, size);
+        if (size > 0)
+                memcpy(expected + (gpa - SCRIPT_DATA_GPA), data, size);
+        FUZZ_CHECK(guest_mem_write(&script_vm.mem, gpa, data, size) == 0);
+}
+
+/* A part that is longer than all the data goes over its end. */
+static void open_data(Script *s, const Part *p) {
+        uint64_t size = MIN((uint64_t) p->len, SCRIPT_DATA_GPA + SCRIPT_DATA_BYTES - p->gpa);
+
+        if (size < p->len) {
+                go_wild(s);
+                return;
+        }
+        use_data(s, p->gpa, size);
+        memset(writable + (p->gpa - SCRIPT_DATA_GPA), true, size);
+}
+
+/* A device writes nowhere but where it was let. */
+static void check_data(const Script *s) {
+        const uint8_t *there = guest_mem_ptr(&script_vm.mem, SCRIPT_DATA_GPA, SCRIPT_DATA_BYTES);
+
+        for (uint32_t i = 0; i < s->data_end && s->tame && !s->host->takes_memory; i++)
+                FUZZ_CHECK(writable[i] || there[i] == expected[i]);
+        memset(expected, 0, s->data_end);
+        memset(writable, 0, s->data_end);
+}
+
 /* Registers */
 
 static void bar_access(Script *s, unsigned argument, bool write) {
@@ -74,7 +123,7 @@ static void bar_access(Script *s, unsigned argument, bool write) {
         }
         /* It may give the rings another place. */
         if (offset < VIRTIO_BAR_ISR)
-                s->honest = false;
+                go_wild(s);
         bar_put(s->device, offset, len, read_value(s->in, len));
 }
 
@@ -85,7 +134,7 @@ static void config_access(Script *s, unsigned argument, bool write) {
         pthread_mutex_lock(&f->lock);
         if (write) {
                 if (offset >= CONFIG_STANDARD_BYTES)
-                        s->honest = false;
+                        go_wild(s);
                 pci_config_write(f, offset, len, (uint32_t) read_value(s->in, len));
         } else
                 (void) pci_config_read(f, offset, len);
@@ -100,9 +149,12 @@ static void write_memory(Script *s, unsigned argument) {
         size_t n = fuzz_u8(s->in);
 
         (void) fuzz_bytes(s->in, data, n);
-        gpa += argument ? SCRIPT_DATA_GPA : SCRIPT_RINGS_GPA;
-        s->honest = s->honest && argument;
-        FUZZ_CHECK(guest_mem_write(&script_vm.mem, gpa, data, n) == 0);
+        if (argument) {
+                put_data(s, SCRIPT_DATA_GPA + gpa, data, n);
+                return;
+        }
+        go_wild(s);
+        FUZZ_CHECK(guest_mem_write(&script_vm.mem, SCRIPT_RINGS_GPA + gpa, data, n) == 0);
 }
 
 /* Flags of a part: 1 to be written, 2 a u64 address follows, 4 a u32 length instead of a u16, 8 a u16 with flags of the
@@ -159,7 +211,7 @@ static uint16_t next_desc(Script *s, unsigned queue) {
 /* A driver that gives a descriptor away twice can't count on what comes back. */
 static void give_desc(Script *s, unsigned queue, uint16_t i, uint16_t head) {
         if (s->parts_of[queue][i] != 0)
-                s->honest = false;
+                go_wild(s);
         s->parts_of[queue][i] = (uint16_t) (head + 1);
 }
 
@@ -170,10 +222,12 @@ static void get_back(Script *s, unsigned queue, uint32_t head) {
         s->offered[queue][head] = 0;
 }
 
-static void put_desc(uint64_t gpa, const Part *p, uint16_t next) {
-        struct vring_desc d = { .addr = p->gpa, .len = p->len, .flags = p->flags, .next = next };
+static struct vring_desc make_desc(const Part *p, unsigned next) {
+        return (struct vring_desc) { .addr = p->gpa, .len = p->len, .flags = p->flags, .next = (uint16_t) next };
+}
 
-        FUZZ_CHECK(guest_mem_write(&script_vm.mem, gpa, &d, sizeof(d)) == 0);
+static void put_desc(const Script *s, unsigned queue, uint16_t i, struct vring_desc d) {
+        FUZZ_CHECK(guest_mem_write(&script_vm.mem, s->driver.rings[queue].desc_gpa + i * 16U, &d, sizeof(d)) == 0);
 }
 
 /* The part of the ring that names the table. */
@@ -182,9 +236,11 @@ static uint16_t offer_indirect(Script *s, unsigned queue, const Chain *c) {
         uint16_t head = next_desc(s, queue);
 
         table.gpa = take_data(s, table.len);
-        for (unsigned i = 0; i < c->n; i++)
-                put_desc(table.gpa + i * 16U, &c->parts[i], (uint16_t) (i + 1));
-        put_desc(s->driver.rings[queue].desc_gpa + head * 16U, &table, 0);
+        for (unsigned i = 0; i < c->n; i++) {
+                struct vring_desc d = make_desc(&c->parts[i], i + 1);
+                put_data(s, table.gpa + i * 16U, &d, sizeof(d));
+        }
+        put_desc(s, queue, head, make_desc(&table, 0));
         give_desc(s, queue, head, head);
         return head;
 }
@@ -194,7 +250,7 @@ static uint16_t offer_direct(Script *s, unsigned queue, const Chain *c) {
 
         for (unsigned i = 0; i < c->n; i++) {
                 uint16_t next = i + 1 < c->n ? next_desc(s, queue) : 0;
-                put_desc(s->driver.rings[queue].desc_gpa + at * 16U, &c->parts[i], next);
+                put_desc(s, queue, at, make_desc(&c->parts[i], next));
                 give_desc(s, queue, at, head);
                 at = next;
         }
@@ -211,16 +267,22 @@ static void offer(Script *s, unsigned queue, Chain c) {
                         p->gpa = take_data(s, p->len);
                 /* Where it likes, it may be over a ring. */
                 else if (p->flags & VRING_DESC_F_WRITE)
-                        s->honest = false;
+                        go_wild(s);
                 if (i + 1 < c.n)
                         p->flags |= VRING_DESC_F_NEXT;
                 if (p->flags & VRING_DESC_F_WRITE)
                         room += p->len;
+                if ((p->flags & VRING_DESC_F_WRITE) && s->tame)
+                        open_data(s, p);
                 if (p->flags & VRING_DESC_F_INDIRECT)
-                        s->honest = false;
+                        go_wild(s);
         }
-        if (c.n_payload > 0)
+        if (c.n_payload > 0 && !c.parts[0].placed)
+                put_data(s, c.parts[0].gpa, c.payload, MIN(c.n_payload, (size_t) c.parts[0].len));
+        else if (c.n_payload > 0) {
+                go_wild(s);
                 (void) guest_mem_write(&script_vm.mem, c.parts[0].gpa, c.payload, MIN(c.n_payload, (size_t) c.parts[0].len));
+        }
 
         uint16_t head = c.indirect ? offer_indirect(s, queue, &c) : offer_direct(s, queue, &c);
         s->offered[queue][head] = (uint32_t) MIN(room, UINT32_MAX - 1ULL) + 1;
@@ -335,7 +397,7 @@ static void step(Script *s) {
         case SCRIPT_RESET: driver_reset(&s->driver); s->honest = false; break;
         case SCRIPT_PAUSE: pause_and_save(s, argument & 1); break;
         case SCRIPT_OFFER:
-                s->honest = false;
+                go_wild(s);
                 if (s->up)
                         ring_set_avail_idx(&s->driver.rings[queue_of(s, argument)], &script_vm.mem, fuzz_u16(s->in));
                 break;
@@ -360,11 +422,12 @@ void script_begin(void) {
 void script_run(VirtioPci *device, const ScriptHost *host, FuzzInput *in) {
         static Script s;
 
-        s = (Script) { .device = device, .host = host, .in = in, .driver.device = device };
+        s = (Script) { .device = device, .host = host, .in = in, .driver.device = device, .tame = true };
         for (unsigned i = 0; i < STEPS_MAX && in->left > 0; i++)
                 step(&s);
         stepper_run(&script_stepper, 2);
         take(&s);
         pause_and_save(&s, true);
         stepper_run(&script_stepper, 2);
+        check_data(&s);
 }

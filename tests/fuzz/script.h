@@ -6,7 +6,7 @@
  *
  * Input: steps, each a byte, its kind in the low half and an argument in the high one; see ScriptStep. As long as the
  * guest writes nothing over its own rings, what comes back on them is checked: only what was offered, and no more bytes
- * than there was room for (P8). What a device in any state saves it can load. */
+ * than there was room for (P8), with nothing written but what may be. What a device in any state saves it can load. */
 
 #include "fuzz.h"
 #include "tests/unit/fake-vm.h"
@@ -44,6 +44,7 @@ typedef struct ScriptHost {
         void (*pause)(void *userdata);     /* else as most devices */
         void (*resume)(void *userdata);
         void *userdata;
+        bool takes_memory;                 /* out of the guest, where zeros are then */
 } ScriptHost;
 
 extern Vm script_vm;
