@@ -42,10 +42,6 @@ Network *network_free(Network *n) {
         return NULL;
 }
 
-int network_shutdown(Network *n) {
-        return 0;
-}
-
 Datapath *network_datapath(Network *n) {
         return NULL;
 }
@@ -138,9 +134,6 @@ bool netd_resolver_is_connected(const NetdResolver *r) {
         return false;
 }
 
-void netd_resolver_end(NetdResolver *r) {
-}
-
 static int on_setup(void *userdata) {
         return 0;
 }
@@ -188,6 +181,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         network = (Network) {};
         for (unsigned i = 0; i < PACKETS_MAX && in.left > 0; i++)
                 say(&n, ends[1], &in);
+        free(n.setup);
         safe_close(ends[0]);
         safe_close(ends[1]);
         return 0;

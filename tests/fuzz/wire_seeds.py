@@ -152,7 +152,7 @@ def netds():
                                           '+db.example.com in 10.0.0.0/8', '+192.0.2.7 tcp:22 host')
     slot = u32(12, 2)
     yield packet(1) + setup + setup + packet(3) + packet(3, slot) + packet(6, policy) + packet(8, slot + policy) + packet(8, slot + u32(15, 3)) + packet(7, u32(15, 3))
-    yield setup + packet(3) + packet(9, slot + tlv(9, bytes(32))) + packet(9, slot) + packet(9, slot + tlv(9, b'x')) + packet(10, slot) + packet(11, slot) + packet(4, slot) + packet(5, slot) + packet(13) + packet(12)
+    yield setup + packet(3) + packet(9, slot + tlv(9, bytes(32))) + packet(9, slot) + packet(9, slot + tlv(9, b'x')) + packet(10, slot) + packet(11, slot) + packet(4, slot) + packet(5, slot) + packet(12)
     yield packet(3) + packet(99) + packet(1, flags=2) + packet(1, flags=4) + packet(1, b'abc', flags=1)
     yield packet(2) + packet(2, u32(4, 3)) + packet(2, u32(4, 4) + tlv(6, b'nowhere')) + packet(2, u32(4, 4) + tlv(2, b'10.0.0.0/99')) + packet(2, u32(4, 4) * 12 + u32(5, 1) * 12)
     yield setup + packet(6, tlv(18, b'maybe')) + packet(6, rules('+nonsense ftp')) + packet(6, rules('+1.2.3.4') + b'\1') + packet(10, u32(12, 1)) + packet(10, u32(12, 70000)) + packet(10, u32(12, 77)) + packet(7) + packet(11)
