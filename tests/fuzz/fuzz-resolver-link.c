@@ -73,12 +73,17 @@ static void check_policies(const Resolver *r) {
         }
 }
 
+static void clean_up(void) {
+        (void) unlink(path);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
 
         (void) snprintf(path, sizeof(path), "/tmp/fuzz-resolver-link.%d", (int) getpid());
         (void) snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-        (void) unlink(path);
+        clean_up();
+        FUZZ_CHECK(atexit(clean_up) == 0);
         listener = socket(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC|SOCK_NONBLOCK, 0);
         FUZZ_CHECK(listener >= 0 && bind(listener, (struct sockaddr *) &address, sizeof(address)) == 0);
         FUZZ_CHECK(listen(listener, 8) == 0 && freopen("/dev/null", "w", stdout));

@@ -116,14 +116,18 @@ static void say(FuzzInput *in) {
         close_many(fds, n_fds);
 }
 
+static void clean_up(void) {
+        (void) nftw(outside, remove_entry, 8, FTW_DEPTH|FTW_PHYS);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
         char path[128];
 
         (void) snprintf(outside, sizeof(outside), "/tmp/fuzz-stored.%d", (int) getpid());
         (void) snprintf(root, sizeof(root), "%s/root", outside);
         (void) snprintf(path, sizeof(path), "%s/kept", outside);
-        (void) nftw(outside, remove_entry, 8, FTW_DEPTH|FTW_PHYS);
-        FUZZ_CHECK(mkdir(outside, 0700) == 0 && close(open(path, O_WRONLY|O_CREAT|O_CLOEXEC, 0644)) == 0);
+        clean_up();
+        FUZZ_CHECK(atexit(clean_up) == 0 && mkdir(outside, 0700) == 0 && close(open(path, O_WRONLY|O_CREAT|O_CLOEXEC, 0644)) == 0);
         return 0;
 }
 
