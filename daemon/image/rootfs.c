@@ -89,6 +89,7 @@ typedef struct Transfer {
         uint64_t bytes;
         uint64_t max_bytes;
         uint64_t entries;
+        bool has_files;      /* one that was passed on: the root itself is not */
         bool has_system;     /* something under /usr, /bin, /etc ... */
         bool has_manifest;   /* an image archive of docker save, not a file system */
         uint8_t *buffer;
@@ -219,6 +220,7 @@ static int transfer_entry(Transfer *t, struct archive_entry *e) {
         r = clean_entry(t, e);
         if (r <= 0)
                 return r;
+        t->has_files = true;
 
         if (archive_entry_hardlink(e) || archive_entry_filetype(e) != AE_IFREG)
                 archive_entry_set_size(e, 0);
@@ -249,7 +251,7 @@ static int open_output(Transfer *t, int out_fd) {
 }
 
 static int close_output(Transfer *t) {
-        if (t->entries == 0)
+        if (!t->has_files)
                 return fault_set(t->fault, -ENODATA, "the root file system holds no files");
         if (t->has_manifest && !t->has_system)
                 return fault_set(t->fault, -EINVAL,

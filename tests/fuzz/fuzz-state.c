@@ -69,7 +69,7 @@ static void make_devices(void) {
 
 static void send_packet(Driver *d) {
         const struct virtio_vsock_hdr h = {
-                .src_cid = 3, .dst_cid = 2, .src_port = 5000, .dst_port = AGENT_CONTROL_PORT,
+                .src_cid = 3, .dst_cid = 2, .src_port = 1000, .dst_port = AGENT_CONTROL_PORT,
                 .type = VIRTIO_VSOCK_TYPE_STREAM, .op = VIRTIO_VSOCK_OP_REQUEST, .buf_alloc = KIB(64),
         };
 

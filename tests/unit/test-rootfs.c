@@ -97,6 +97,16 @@ TEST(clean_paths) {
         assert_true(!rootfs_clean_path("a/.."));
 }
 
+TEST(an_archive_of_nothing_but_the_root_holds_no_files) {
+        static const Item root = { 'd', "./", "" };
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+
+        make_tar(&d, archive_write_add_filter_none, &root, 1);
+        assert_eq(convert(&d, MIB(1)), -ENODATA);
+        make_tar(&d, archive_write_add_filter_none, &root, 0);
+        assert_eq(convert(&d, MIB(1)), -ENODATA);
+}
+
 TEST(tar) {
         static const Item items[] = {
                 { 'd', "./", "" }, { 'd', "./etc/", "" }, { 'f', "./etc/a", "hello" }, { 'l', "bin", "usr/bin" },
