@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run as root in a Linux guest: looks for all that is not the guest's own, and prints what it finds as JSON.
 
-What it looks at is named by its arguments; "search WORD" looks for a word in what the guest can read of its machine.
+What it looks at is named by its arguments; "search WORD..." looks for words in what the guest can read of its machine.
 """
 
 import concurrent.futures
@@ -65,21 +65,25 @@ def vsock():
     return {"reached": [t for t, error in zip(tried, told) if error is None], "told": sorted(set(map(str, told)))}
 
 
-def search(word):
-    """Where a word of the host's stands, of all that tells of processes, devices, tables and files' names in here."""
-    needle = word.encode()
+def search(*words):
+    """Where words of the host's stand, of all that tells of processes, devices and tables in here."""
     paths = (glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ") + glob.glob("/sys/firmware/acpi/tables/*") +
              glob.glob("/proc/*") + glob.glob("/sys/bus/pci/devices/*/config") + glob.glob("/sys/devices/virtual/dmi/id/*"))
-    ours = str(os.getpid())
-    return sorted(path for path in paths if os.path.isfile(path) and f"/{ours}/" not in path and
-                  path not in ("/proc/kcore", "/proc/kmsg") and needle in read(path))
+    found = {word: [] for word in words}
+    for path in paths:
+        if os.path.isfile(path) and not path.startswith((f"/proc/{os.getpid()}/", "/proc/kcore", "/proc/kmsg", "/proc/kpage")):
+            text = read(path)
+            for word in words:
+                if word.encode() in text:
+                    found[word].append(path)
+    return found
 
 
 def main():
     known = {f.__name__: f for f in (devices, ports, vsock)}
     words = sys.argv[1:]
     if words[0] == "search":
-        print(json.dumps({word: search(word) for word in words[1:]}))
+        print(json.dumps(search(*words[1:])))
     else:
         print(json.dumps({word: known[word]() for word in words}))
 
