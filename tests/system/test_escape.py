@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cubetest import HERE, created, ctl, ctl_ok, cubed_pid, prop, run, sandbox_ids, wait_for
+from cubetest import HERE, created, ctl, ctl_ok, leftovers, prop, run, sandbox_ids, wait_for
 from test_memory import memory_events, scope_file
 
 # As a line of its own a field of the journal; and what begins one in other protocols.
@@ -45,10 +45,6 @@ def python(sandbox_id, program, *options, **kwargs):
 
 def is_alive(sandbox_id):
     return ctl("exec", sandbox_id, "--", "echo", "alive", timeout=120).stdout == b"alive\n"
-
-
-def fds():
-    return len(os.listdir(f"/proc/{cubed_pid()}/fd"))
 
 
 def test_it_sees_its_own_machine_and_nothing_else(attacker):
@@ -103,12 +99,12 @@ def test_the_clock_is_its_own(attacker, neighbour):
 def felt_by_nobody(attacker, neighbour):
     """Some of what the host has for this sandbox, before and afterwards; and whoever asks the neighbour is answered."""
     assert is_alive(neighbour)
-    held, kills = fds(), memory_events(attacker)["oom_kill"]
+    held, kills = leftovers()["fds"], memory_events(attacker)["oom_kill"]
     yield
     assert is_alive(neighbour)
     assert memory_events(attacker)["oom_kill"] == kills == 0
     assert int(scope_file(attacker, "pids.current")) < 20
-    wait_for("cubed to hold no more than before", lambda: fds() <= held)
+    wait_for("cubed to hold no more than before", lambda: leftovers()["fds"] <= held)
 
 
 FORK_BOMB = """
@@ -128,13 +124,11 @@ def test_a_fork_bomb_stays_inside(attacker, neighbour):
     with felt_by_nobody(attacker, neighbour):
         with subprocess.Popen(["cubectl", "exec", attacker, "--", "python3", "-ES", "-c", FORK_BOMB], stdin=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as p:
-            began, answered = time.monotonic(), 0
-            while time.monotonic() - began < 15:
+            began = time.monotonic()
+            while p.poll() is None:
                 assert is_alive(neighbour)
-                answered += 1
                 assert int(scope_file(attacker, "pids.current")) < 20
-            assert answered >= 3
-            p.wait(timeout=300)
+                assert time.monotonic() - began < 600
         wait_for("it to answer again", lambda: is_alive(attacker), timeout=200)
 
 
