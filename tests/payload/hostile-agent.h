@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An agent that means harm. Who asks names what it does: the path /hostile/MODE of a request or a stream about a file, the
- * program hostile-MODE of EXEC, or hostile-exit-MODE, whose process does it to those who wait for its end. All else is served as ever, so
- * that a test sees what else it was felt by. What nobody asks for begins with the program "misbehave MODE". */
+/* An agent that means harm. Who asks names what it does: by the path /hostile/MODE of a request or a stream about a file, by
+ * the program hostile-MODE of EXEC, or by hostile-exit-MODE, whose process does it to those who wait for its end. All else is
+ * served as ever, so that a test sees what else it was felt by. What nobody asks for begins with the program "misbehave MODE". */
 
 #include "agent.h"
 

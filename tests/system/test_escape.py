@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cubetest import HERE, created, ctl, ctl_ok, cubed_pid, prop, run, sandbox_ids, wait_for
+from cubetest import HERE, created, ctl, ctl_ok, leftovers, prop, run, sandbox_ids, wait_for
 from test_memory import memory_events, scope_file
 
 # As a line of its own a field of the journal; and what begins one in other protocols.
@@ -47,17 +47,13 @@ def is_alive(sandbox_id):
     return ctl("exec", sandbox_id, "--", "echo", "alive", timeout=120).stdout == b"alive\n"
 
 
-def fds():
-    return len(os.listdir(f"/proc/{cubed_pid()}/fd"))
-
-
 def test_it_sees_its_own_machine_and_nothing_else(attacker):
     found = look(attacker, "devices")["devices"]
     assert [tuple(function) for function in found["pci"]] == [(f"0000:00:{slot:02x}.0", vendor, device) for slot, (vendor, device) in
                                                               enumerate(FUNCTIONS[:len(found["pci"])])]
     # the last is there where memory can grow
     assert len(found["pci"]) >= len(FUNCTIONS) - 1
-    assert found["block"] == ["vda", "vdb"] and not any(found["serial"])
+    assert found["block"] == ["vda", "vdb"] and sorted(found["serial"]) == ["cube-vda", "cube-vdb"]
     # nothing of the host's is mounted or could be
     assert not {"9p", "virtiofs", "fuse", "nfs", "nfs4", "cifs"} & set(found["mounts"])
     assert found["dmi"] == "" and not found["kvm"] and found["flags"] == []
@@ -103,12 +99,12 @@ def test_the_clock_is_its_own(attacker, neighbour):
 def felt_by_nobody(attacker, neighbour):
     """Some of what the host has for this sandbox, before and afterwards; and whoever asks the neighbour is answered."""
     assert is_alive(neighbour)
-    held, kills = fds(), memory_events(attacker)["oom_kill"]
+    held, kills = leftovers()["fds"], memory_events(attacker)["oom_kill"]
     yield
     assert is_alive(neighbour)
     assert memory_events(attacker)["oom_kill"] == kills == 0
     assert int(scope_file(attacker, "pids.current")) < 20
-    wait_for("cubed to hold no more than before", lambda: fds() <= held)
+    wait_for("cubed to hold no more than before", lambda: leftovers()["fds"] <= held)
 
 
 FORK_BOMB = """
@@ -128,13 +124,11 @@ def test_a_fork_bomb_stays_inside(attacker, neighbour):
     with felt_by_nobody(attacker, neighbour):
         with subprocess.Popen(["cubectl", "exec", attacker, "--", "python3", "-ES", "-c", FORK_BOMB], stdin=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as p:
-            began, answered = time.monotonic(), 0
-            while time.monotonic() - began < 15:
+            began = time.monotonic()
+            while p.poll() is None:
                 assert is_alive(neighbour)
-                answered += 1
                 assert int(scope_file(attacker, "pids.current")) < 20
-            assert answered >= 3
-            p.wait(timeout=300)
+                assert time.monotonic() - began < 600
         wait_for("it to answer again", lambda: is_alive(attacker), timeout=200)
 
 
@@ -193,7 +187,7 @@ def test_the_journal_has_no_field_and_no_line_of_a_guest(attacker, neighbour):
     script = """
 import ctypes, os, shutil, socket, sys
 text = sys.argv[1]
-for fd in 1, 2, *(os.open(path, os.O_WRONLY) for path in ("/dev/ttyS0", "/dev/console", "/dev/kmsg")):
+for fd in 1, 2, os.open("/dev/kmsg", os.O_WRONLY):
     os.write(fd, text.encode())
 socket.sethostname(text[:60])
 ctypes.CDLL(None).prctl(15, text.encode(), 0, 0, 0)
@@ -208,7 +202,7 @@ os.chmod(sys.argv[2], 0o755)
     if labelled.returncode == 0:
         ctl_ok("kill", labelled.stdout.decode().strip())
     # its last words go into the journal with its end
-    ctl("exec", attacker, "--", "sh", "-c", "printf %s \"$1\" >/dev/ttyS0; echo c >/proc/sysrq-trigger", "sh", FORGED * 10, timeout=120)
+    ctl("exec", attacker, "--", "sh", "-c", "printf %s \"$1\" >/dev/kmsg; echo c >/proc/sysrq-trigger", "sh", FORGED * 10, timeout=120)
     wait_for("it to be gone", lambda: attacker not in sandbox_ids())
     run("journalctl", "--sync")
     assert entries("CUBE_EVENT=forged") == entries("CUBE_SANDBOX=forged") == []
