@@ -2,6 +2,7 @@
 """The source tree itself: scripts pass shellcheck, nothing includes what it must not, and merges are whole."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -36,3 +37,12 @@ def test_layers():
 def test_nothing_is_left_of_a_merge():
     result = subprocess.run(["git", "grep", "-nE", "^(<<<<<<<|>>>>>>>)( |$)"], cwd=TREE, stdout=subprocess.PIPE)
     assert (result.returncode, result.stdout) == (1, b"")
+
+
+def test_claims_of_security_name_tests_that_are_there():
+    claims = re.findall(r"`(tests/[^`]+)`", (TREE / "SECURITY.md").read_text())
+    assert len(claims) > 50
+    for claim in claims:
+        name, _, function = claim.partition("::")
+        text = (TREE / name).read_text()
+        assert not function or f"def {function}(" in text, claim

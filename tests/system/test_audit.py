@@ -3,7 +3,7 @@
 
 import dbus
 
-from cubetest import created, ctl_ok, options, prop, run, sandbox, snapshot
+from cubetest import created, ctl_ok, options, run, sandbox, snapshot
 from sandbox_audit import audit, vmm_pid
 from vmm_audit import read
 
@@ -29,8 +29,7 @@ def check(sandbox_id, **values):
 def test_a_linux_guests_vmm():
     with created("--memory", "256M", "--timeout", "1h") as sandbox_id:
         ctl_ok("exec", sandbox_id, "--", "true")
-        # A warm template brings a layer of its own.
-        base = int(prop(sandbox_id, "Start") == "restored")
+        base = 1  # the template's: of what its guest wrote before it was saved
         check(sandbox_id, layers=base)
         first = snapshot(sandbox_id)
         check(sandbox_id, layers=base + 1)
