@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import subprocess
 import tempfile
 import time
@@ -21,7 +22,7 @@ import dbus
 import counters
 import figures
 import smaps
-from cubetest import ctl, ctl_ok, journal, prop, remove_snapshot, wait_for
+from cubetest import ctl, ctl_ok, journal, make_root, prop, remove_snapshot, wait_for
 from guest import Guest, Linux, Payload, create, wait_at_rest
 from operations import OperationFailed, Round, kill_all, stored_bytes, stored_names
 
@@ -233,9 +234,10 @@ def templates(arguments):
         options = ["--kernel", arguments.payload, "--memory", "64M", "--disk", "64M"]
     else:
         options = ["--memory", "256M"]
-    with tempfile.TemporaryDirectory() as empty:
+    with tempfile.TemporaryDirectory() as directory:
+        root = make_root(pathlib.Path(directory))
         for name, how in TEMPLATES.items():
-            ctl_ok("template", "build", name, "--rootfs", arguments.rootfs or empty, *options, *how, timeout=900)
+            ctl_ok("template", "build", name, "--rootfs", arguments.rootfs or root, *options, *how, timeout=900)
 
 
 def measure(arguments, result):

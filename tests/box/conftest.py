@@ -31,7 +31,7 @@ def host():
 @pytest.fixture(scope="session")
 def template(host, tmp_path_factory):
     """template("panic"): the name of a template whose payload was told so on its command line."""
-    root = tmp_path_factory.mktemp("root")
+    root = cubetest.make_root(tmp_path_factory.mktemp("root"))
     made = {}
 
     def make(words=""):

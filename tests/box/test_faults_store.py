@@ -11,7 +11,7 @@ import dbus
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, leftovers, manager, nothing_left_since, options, prop,
+from cubetest import (ERROR, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, leftovers, make_root, manager, nothing_left_since, options, prop,
                       remove_snapshot, run, sandbox, snapshot, wait_for)
 from faults import Journal, at_rest, service_is_whole, snapshots, states
 from snapshots import counting, goes_on, put, sector
@@ -39,7 +39,7 @@ def small(path, limits):
 @contextlib.contextmanager
 def small_store(root, limits):
     with small(STORE, limits):
-        ctl_ok("template", "build", "payload", "--rootfs", root, "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M", "--no-warm")
+        ctl_ok("template", "build", "payload", "--rootfs", make_root(root), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M", "--no-warm")
         yield
 
 

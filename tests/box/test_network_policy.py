@@ -4,7 +4,7 @@
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import crash, created, created_from, ctl_ok, options, prop, sandbox, wait_for
+from cubetest import crash, created, created_from, ctl_ok, make_root, options, prop, sandbox, wait_for
 from network import OTHER, WORLD, ask, elements, kill_netd, netd_stopped, state, world
 from test_pause import pause, resume
 from test_restart import restart
@@ -48,7 +48,7 @@ def test_at_the_creation(words, peers):
 
 
 def test_a_template_s_policy_is_that_of_its_sandboxes(template, tmp_path):
-    ctl_ok("template", "build", "talkative", "--rootfs", tmp_path, "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M", "--no-warm",
+    ctl_ok("template", "build", "talkative", "--rootfs", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M", "--no-warm",
            "--allow", WORLD)
     try:
         restart()  # it is on disk
@@ -65,7 +65,7 @@ def test_a_template_s_policy_is_that_of_its_sandboxes(template, tmp_path):
 
 
 def test_a_builder_s_policy_is_not_that_of_its_template(template, tmp_path):
-    ctl_ok("template", "build", "fetched", "--rootfs", tmp_path, "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
+    ctl_ok("template", "build", "fetched", "--rootfs", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
            "--build-network", "internet", "--setup", "true")
     try:
         with created("--template", "fetched", "--timeout", "1h") as sandbox_id:

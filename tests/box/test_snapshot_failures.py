@@ -11,7 +11,7 @@ import dbus
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, bus, created, created_from, ctl, ctl_ok, cubed_pid, helper_pid, journal, prop, remove_snapshot, run, sandbox_ids,
+from cubetest import (ERROR, bus, created, created_from, ctl, ctl_ok, cubed_pid, helper_pid, journal, make_root, prop, remove_snapshot, run, sandbox_ids,
                       snapshot, wait_for)
 from snapshots import count, counting, goes_on, put, sector
 
@@ -120,7 +120,7 @@ def small_disk(template, tmp_path):
     run("systemctl", "stop", "cubed.service", check=True)
     run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", "/var/lib/cubed", check=True)
     run("systemctl", "start", "cubed.service", check=True)
-    ctl_ok("template", "build", "payload", "--rootfs", tmp_path, "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
+    ctl_ok("template", "build", "payload", "--rootfs", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
            "--no-warm")
     yield
     run("systemctl", "stop", "cubed.service", check=True)

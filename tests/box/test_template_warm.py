@@ -36,7 +36,7 @@ def value(name, key):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("root")
+    return cubetest.make_root(tmp_path_factory.mktemp("root"))
 
 
 @pytest.fixture

@@ -144,6 +144,12 @@ def cubed_pid():
     return int(run("systemctl", "show", "-P", "MainPID", "cubed.service", check=True).stdout)
 
 
+def make_root(directory):
+    """The root file system of a guest that needs none: one without any file is refused."""
+    (directory / "file").touch()
+    return directory
+
+
 def crash():
     """Kills cubed; systemd has started another one when it returns."""
     pid = cubed_pid()
