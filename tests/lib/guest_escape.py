@@ -5,10 +5,8 @@ What it looks at is named by its arguments; "search WORD..." looks for words in 
 """
 
 import concurrent.futures
-import ctypes
 import glob
 import json
-import mmap
 import os
 import socket
 import sys
@@ -37,16 +35,6 @@ def devices():
         "flags": sorted({"vmx", "svm"} & set(read("/proc/cpuinfo").decode().split())),
         "cmdline": read("/proc/cmdline").decode(),
     }
-
-
-def ports():
-    """Which of the I/O ports say anything when they are read, by an instruction of our own: not each kernel has /dev/port."""
-    if ctypes.CDLL(None, use_errno=True).iopl(3) < 0:
-        raise OSError(ctypes.get_errno(), "iopl")
-    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    page.write(b"\x89\xfa\x31\xc0\xec\xc3")  # mov edx, edi; xor eax, eax; in al, dx; ret
-    inb = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
-    return [port for port in (*range(0x1000), *range(0x1000, 0x10000, 257), 0xffff) if inb(port) != 0xff]
 
 
 def connect(cid, port, bound=None):
@@ -85,7 +73,7 @@ def search(*words):
 
 
 def main():
-    known = {f.__name__: f for f in (devices, ports, vsock)}
+    known = {f.__name__: f for f in (devices, vsock)}
     words = sys.argv[1:]
     if words[0] == "search":
         print(json.dumps(search(*words[1:])))
