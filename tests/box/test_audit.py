@@ -92,8 +92,12 @@ def test_the_audit_sees_what_is_too_much(template):
 
 def test_the_audit_knows_an_ordinary_process():
     """Of which nothing is as it is of a VMM."""
-    with subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE) as p:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
         try:
+            # it is at work, and done with what its libraries are read from
+            p.stdin.write(b"\n")
+            p.stdin.flush()
+            assert p.stdout.readline() == b"\n"
             found = vmm_audit.differences(p.pid, Expected(uid=0, disk_bytes=0, guest_bytes=0, plug_bytes=0, cpus=1, fds=[], filters=0,
                                                           parent=os.getpid(), cgroup="/nowhere"))
         finally:

@@ -111,6 +111,7 @@ class UnluckyWorld(World):
     def __init__(self, seed, guest, sandboxes_max=4):
         super().__init__(seed, guest, sandboxes_max)
         self.seed, self.strikes = seed, 0
+        self.others = set(snapshots())
 
     def strike(self, victim):
         at = self.pick(self.lives)
@@ -271,7 +272,8 @@ class UnluckyWorld(World):
             assert s.operation == "remove_snapshot" and snapshot_id == s.target, f"snapshot {snapshot_id} is lost"
             del self.saved[snapshot_id]
         assert not (s.operation == "remove_snapshot" and s.acknowledged and s.target in now)
-        more = set(now) - set(self.saved)
+        assert self.others <= set(now)
+        more = set(now) - set(self.saved) - self.others
         if s.operation == "snapshot" and s.acknowledged:
             assert more == {s.answer}
         for snapshot_id in more:
