@@ -8,7 +8,8 @@
 
 #define LIST(...) ((char *[]) { __VA_ARGS__, NULL })
 
-static char a[] = "10.0.0.0/8 tcp:443", b[] = "example.com", c[] = "8.8.8.8 udp:53";
+static char a[] = "10.0.0.0/8 tcp:443", b[] = "example.com", c[] = "8.8.8.8 udp:53",
+        tabbed[] = "192.0.2.0/24\ttcp:80";
 
 TEST(a_copy_is_equal_and_its_own) {
         const SandboxPolicy p = { .internet = true, .allow = LIST(a, b), .inbound = LIST(c) };
@@ -80,7 +81,7 @@ TEST(json_comes_back) {
                 { .internet = true },
                 { .internet = true, .allow = LIST(a), .deny = LIST(b, c), .inbound = LIST(c) },
                 /* between the words of a rule there may be blanks of both kinds */
-                { .allow = LIST("192.0.2.0/24\ttcp:80") },
+                { .allow = LIST(tabbed) },
         };
 
         for (size_t i = 0; i < ELEMENTSOF(all); i++) {
