@@ -12,6 +12,7 @@
 #include "base/fd-util.h"
 #include "daemon/tool.h"
 
+/* The exit status of a child that did not get as far as its program. */
 #define EXIT_SETUP 120
 
 /* What comes out of a pipe: all of it up to a ceiling, or its end. */

@@ -3,6 +3,7 @@
 
 #include "base/agent-proto.h"
 #include "hostile.h"
+#include "tests/payload/vsock-packet.h"
 
 #define RX_BUFFERS 32U
 #define RX_PAGE 16U               /* the first of data's pages that they lie in */
@@ -11,23 +12,10 @@
 #define PAYLOAD_PAGE 0U
 #define FRAME_HEADER_BYTES 12U
 #define NOBODY 4242U
-#define HOST_CID 2U
 #define GUEST_CID 3U
-#define SHUTDOWN_RCV 1U
-#define SHUTDOWN_SEND 2U
 #define WINDOW (1U << 18)
 /* Looks, each of which is a microsecond or more. */
 #define PATIENCE 3000000U
-
-enum { OP_INVALID, OP_REQUEST, OP_RESPONSE, OP_RST, OP_SHUTDOWN, OP_RW, OP_CREDIT_UPDATE, OP_CREDIT_REQUEST };
-enum { QUEUE_RX, QUEUE_TX };
-
-typedef struct PACKED Packet {
-        uint64_t src_cid, dst_cid;
-        uint32_t src_port, dst_port, len;
-        uint16_t type, op;
-        uint32_t flags, buf_alloc, fwd_cnt;
-} Packet;
 
 static Raw r;
 
@@ -48,7 +36,7 @@ static bool open_vsock(unsigned buffers) {
 
 static Packet packet(uint32_t src_port, uint32_t dst_port, uint16_t op) {
         return (Packet) { .src_cid = GUEST_CID, .dst_cid = HOST_CID, .src_port = src_port, .dst_port = dst_port,
-                          .type = 1, .op = op, .buf_alloc = WINDOW };
+                          .type = VSOCK_STREAM, .op = op, .buf_alloc = WINDOW };
 }
 
 /* With so many bytes behind it, wherever they lie, whatever it says about them. */

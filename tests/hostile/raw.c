@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "raw.h"
+#include "tests/payload/start-info.h"
+#include "tests/payload/vsock-packet.h"
 
 /* Looks at a ring before a device is called dead, each with an exit in it. */
 #define PATIENCE 200000U
 #define LOOKS_PER_STATUS 16U
-#define HOST_CID 2U
 #define GUEST_CID 3U
 #define NET_HEADER_BYTES 12U
 #define SETS 2U
@@ -35,18 +36,7 @@ static struct {
 
 static unsigned current_set;
 
-/* What start.S found; pvh.c of the VMM says what lies there. */
-typedef struct PACKED StartInfo {
-        uint32_t magic, version, flags, n_modules;
-        uint64_t modules, cmdline, rsdp, memmap;
-        uint32_t n_memmap, reserved;
-} StartInfo;
-
-typedef struct PACKED Range {
-        uint64_t gpa, size;
-        uint32_t type, reserved;
-} Range;
-
+/* What start.S found. */
 extern uint32_t start_info;
 
 uint64_t memory_end(void) {
@@ -225,22 +215,15 @@ static Desc part(const void *p, uint32_t len, uint16_t flags) {
         return (Desc) { .addr = (uint64_t) p, .len = len, .flags = flags };
 }
 
-typedef struct PACKED VsockPacket {
-        uint64_t src_cid, dst_cid;
-        uint32_t src_port, dst_port, len;
-        uint16_t type, op;
-        uint32_t flags, buf_alloc, fwd_cnt;
-} VsockPacket;
-
 /* To a port where nobody is: the answer is a RST. */
 static void stray_packet(void *p) {
-        *(VsockPacket *) p = (VsockPacket) {
+        *(Packet *) p = (Packet) {
                 .src_cid = GUEST_CID,
                 .dst_cid = HOST_CID,
                 .src_port = 7,
                 .dst_port = 7,
-                .type = 1,
-                .op = 1,
+                .type = VSOCK_STREAM,
+                .op = OP_REQUEST,
         };
 }
 
@@ -307,7 +290,7 @@ unsigned raw_good_chain(Raw *r, unsigned queue) {
         case KIND_NET:
                 return in_or_out(r, queue, d, (void (*)(void *)) put_frame, NET_HEADER_BYTES + ETHER_BYTES);
         case KIND_VSOCK:
-                return in_or_out(r, queue, d, stray_packet, sizeof(VsockPacket));
+                return in_or_out(r, queue, d, stray_packet, sizeof(Packet));
         case KIND_BALLOON:
                 return balloon_chain(r, queue, d);
         case KIND_MEM:

@@ -16,21 +16,11 @@
 #include "agent.h"
 #include "blk.h"
 #include "hostile-agent.h"
+#include "start-info.h"
 
 #define RAM 1U
 #define CHECKED_SECTORS 16U
 #define PACKETS_PER_ROUND 16U
-
-typedef struct PACKED StartInfo {
-        uint32_t magic, version, flags, n_modules;
-        uint64_t modules, cmdline, rsdp, memmap;
-        uint32_t n_memmap, reserved;
-} StartInfo;
-
-typedef struct PACKED Range {
-        uint64_t gpa, size;
-        uint32_t type, reserved;
-} Range;
 
 void payload_main(const StartInfo *info);
 

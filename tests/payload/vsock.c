@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "vsock-packet.h"
 #include "vsock.h"
 
-#define HOST_CID 2U
 #define LISTEN_PORT 1024U
 #define RX_BUFFERS 32U
 #define RX_BYTES 32768U
-#define TYPE_STREAM 1U
-
-enum { OP_REQUEST = 1, OP_RESPONSE, OP_RST, OP_SHUTDOWN, OP_RW, OP_CREDIT_UPDATE, OP_CREDIT_REQUEST };
-enum { SHUTDOWN_RCV = 1, SHUTDOWN_SEND = 2 };
-enum { QUEUE_RX, QUEUE_TX, QUEUE_EVENT };
-
-typedef struct PACKED Packet {
-        uint64_t src_cid, dst_cid;
-        uint32_t src_port, dst_port, len;
-        uint16_t type, op;
-        uint32_t flags, buf_alloc, fwd_cnt;
-} Packet;
 
 static Queue rx, tx, event;
 static uint8_t rx_buffers[RX_BUFFERS][RX_BYTES] __attribute__((aligned(4096)));
@@ -56,7 +44,7 @@ static void transmit(uint16_t op, uint32_t host_port, uint32_t local_port, const
                 .src_port = local_port,
                 .dst_port = host_port,
                 .len = len,
-                .type = TYPE_STREAM,
+                .type = VSOCK_STREAM,
                 .op = op,
                 .flags = flags,
                 .buf_alloc = VSOCK_WINDOW,
