@@ -270,6 +270,9 @@ static void offer(Script *s, unsigned queue, Chain c) {
                         go_wild(s);
                 if (i + 1 < c.n)
                         p->flags |= VRING_DESC_F_NEXT;
+                /* It goes on in parts of others. */
+                else if (p->flags & VRING_DESC_F_NEXT)
+                        go_wild(s);
                 if (p->flags & VRING_DESC_F_WRITE)
                         room += p->len;
                 if ((p->flags & VRING_DESC_F_WRITE) && s->tame)
