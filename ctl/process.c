@@ -178,10 +178,11 @@ static void check_end(Process *p) {
 
 static int on_drain(sd_event_source *s, uint64_t usec, void *userdata) {
         Process *p = userdata;
+        /* One who reads slowly gets all the time he wants, and so does who waits for a CPU. */
+        bool more = pump_has_more(&p->out) || (!p->options->pty && pump_has_more(&p->err));
         uint64_t moved = output_moved(p);
 
-        /* One who reads slowly gets all the time he wants. */
-        if (moved == p->drain_moved && !atomic_load(&p->out.writing) && !atomic_load(&p->err.writing))
+        if (!more && moved == p->drain_moved)
                 return sd_event_exit(p->event, 0);
 
         p->drain_moved = moved;

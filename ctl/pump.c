@@ -25,7 +25,6 @@ static ssize_t read_some(int fd, void *buf, size_t size) {
 }
 
 static bool write_all(Pump *p, const uint8_t *buf, size_t size) {
-        atomic_store(&p->writing, true);
         while (size > 0) {
                 ssize_t n = write(p->to, buf, size);
                 if (n < 0) {
@@ -37,8 +36,27 @@ static bool write_all(Pump *p, const uint8_t *buf, size_t size) {
                 size -= (size_t) n;
                 atomic_fetch_add(&p->moved, (uint64_t) n);
         }
-        atomic_store(&p->writing, false);
         return true;
+}
+
+/* Waits first, so that what was not read yet is seen in the socket, and what was by `busy`. False at the end. */
+static bool move_some(Pump *p, uint8_t *buf) {
+        struct pollfd fd = { .fd = p->from, .events = POLLIN };
+
+        while (poll(&fd, 1, -1) < 0 && errno == EINTR)
+                ;
+        atomic_store(&p->busy, true);
+        ssize_t n = read_some(p->from, buf, PUMP_BYTES);
+        bool more = n > 0 && write_all(p, buf, (size_t) n);
+        atomic_store(&p->busy, false);
+        return more;
+}
+
+bool pump_has_more(const Pump *p) {
+        struct pollfd fd = { .fd = p->from, .events = POLLIN };
+
+        /* In this order: what is not in the socket any more has made it busy. */
+        return !atomic_load(&p->done) && (poll(&fd, 1, 0) > 0 || atomic_load(&p->busy));
 }
 
 static void *pump_run(void *userdata) {
@@ -46,12 +64,8 @@ static void *pump_run(void *userdata) {
         Pump *p = userdata;
 
         uint8_t *buf = malloc(PUMP_BYTES);
-        if (buf)
-                for (;;) {
-                        ssize_t n = read_some(p->from, buf, PUMP_BYTES);
-                        if (n <= 0 || !write_all(p, buf, (size_t) n))
-                                break;
-                }
+        while (buf && move_some(p, buf))
+                ;
         free(buf);
 
         /* Both ways, since one that only no longer reads is not told to a writer that waits for room. */
@@ -59,7 +73,6 @@ static void *pump_run(void *userdata) {
                 (void) shutdown(p->to, SHUT_WR);
         else
                 (void) shutdown(p->from, SHUT_RDWR);
-        atomic_store(&p->writing, false);
         atomic_store(&p->done, true);
         (void) !write(p->done_fd, &one, sizeof(one));
         return NULL;

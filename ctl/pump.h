@@ -20,8 +20,12 @@ typedef struct Pump {
         bool to_guest;          /* else from guest */
         pthread_t thread;
         _Atomic uint64_t moved;
-        _Atomic bool writing;
+        _Atomic bool busy;      /* from before a read until all of it is written */
         _Atomic bool done;
 } Pump;
 
 int pump_start(Pump *p, int from, int to, bool to_guest, int done_fd);
+
+/* Whether something lies there that was not yet written, however long the thread has not had a CPU. What is written
+ * after this was asked is in `moved`. */
+bool pump_has_more(const Pump *p);

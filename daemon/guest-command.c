@@ -93,6 +93,9 @@ static void check_end(GuestCommand *c) {
         if (c->drain)
                 return;
         int r = sd_event_add_time_relative(c->event, &c->drain, CLOCK_MONOTONIC, DRAIN_USEC, 0, on_drain, c);
+        /* What has come while we had no CPU goes first. */
+        if (r >= 0)
+                r = sd_event_source_set_priority(c->drain, SD_EVENT_PRIORITY_IDLE);
         if (r < 0)
                 command_lost(c, r);
 }
