@@ -63,6 +63,8 @@ static int take_answer(const Copying *c, int *ret_stream) {
                 return failed(c, n < 0 ? (int) n : -EBADMSG, NULL);
         memcpy(&h, packet, sizeof(h));
         packet[n] = 0;
+        if (h.error > 0 || h.error < -4095)
+                return failed(c, -EBADMSG, NULL);
         if (h.error < 0)
                 return failed(c, h.error, packet + sizeof(h));
         if (ret_stream && stream < 0)
