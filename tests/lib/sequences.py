@@ -82,10 +82,10 @@ class World:
             return
         life = self.lives[sandbox_id]
         count, words, processes = self.guest.look(sandbox_id)
-        assert count >= life.least
+        assert count >= life.least, (count, life.least)
         life.least = count
-        assert words == life.words
-        assert processes == life.processes
+        assert words == life.words, (words, life.words)
+        assert processes == life.processes, (processes, life.processes)
 
     # The steps. What is paused is resumed for all but to be killed. Behind what saves a state something is written, so that
     # it makes a difference to go back to it.

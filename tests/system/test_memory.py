@@ -11,8 +11,9 @@ import pytest
 from cubetest import created, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, snapshot
 
 MIB = 1 << 20
-SMALL, LARGE = 256 * MIB, 2048 * MIB
-SIZES = (SMALL, LARGE) if os.environ.get("CUBE_LONG") == "1" else (SMALL,)
+LONG = os.environ.get("CUBE_LONG") == "1"
+SMALL, LARGE = 256 * MIB, (2048 if LONG else 1024) * MIB
+SIZES = (SMALL, LARGE) if LONG else (SMALL,)
 
 # Has a third of the memory in each snapshot, and writes to all of it again when told.
 KEEPER = """
