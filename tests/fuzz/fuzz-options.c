@@ -167,7 +167,7 @@ static int put_options(sd_bus_message *m, FuzzInput *in, unsigned n, unsigned de
 /* Calls */
 
 static int read_all(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        _cleanup_strv_ char **strv = NULL, **dict = NULL;
+        _cleanup_strv_ char **strv = NULL, **dict = NULL, **either = NULL;
         _cleanup_bus_policy_ BusPolicy policy = {};
         const char *s = NULL, *other = NULL;
         BusFiles files = {};
@@ -181,7 +181,7 @@ static int read_all(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                 { "strv", BUS_OPTION_STRV, &strv, 0 },                  { "dict", BUS_OPTION_DICT, &dict, 0 },
                 { "fd", BUS_OPTION_FD, &fd, 0 },                        { "files", BUS_OPTION_FILES, &files, 0 },
                 { "policy", BUS_OPTION_POLICY, &policy, 0 },            { "either", BUS_OPTION_STRING, &other, 0 },
-                { "either", BUS_OPTION_STRV, &strv, 0 },
+                { "either", BUS_OPTION_STRV, &either, 0 },
         };
 
         int r = bus_options_read(m, options, ELEMENTSOF(options), error);
