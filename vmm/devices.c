@@ -11,8 +11,9 @@
 #define ECAM_FUNCTION_BYTES 4096U
 #define BAR_STRIDE MIB(1) /* each slot's BAR has a place of its own */
 #define DISK_STACK_BYTES KIB(256)
-/* How long a request to the host's file may take before a pause is given up. */
-#define DISK_PARK_TIMEOUT_USEC (2 * USEC_PER_SEC)
+/* How long a request to the host's file may take before a pause is given up: it may be a flush of all that the host has
+ * not written yet. cubed waits longer for the pause. */
+#define DISK_PARK_TIMEOUT_USEC (20 * USEC_PER_SEC)
 
 static uint64_t bar_gpa(Slot slot) {
         return MEMMAP_PCI_MMIO + slot * BAR_STRIDE;
@@ -129,13 +130,14 @@ static int on_disk_stop(LoopSource *s, int fd, uint32_t events, void *userdata) 
         return 0;
 }
 
-static void drain_disks(Devices *d) {
+static void settle_disks(Devices *d) {
         for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
                 if (d->disks[i])
-                        virtio_pci_drain(virtio_blk_pci(d->disks[i]));
+                        virtio_pci_settle(virtio_blk_pci(d->disks[i]));
 }
 
-/* Parked: everything that was asked for is done, and the thread holds still until it is let go. */
+/* Parked: no request is half done, and the thread holds still until it is let go. What is in the rings by then waits: a
+ * guest may have asked for more than a slow disk does in minutes. */
 static int on_disk_park(LoopSource *s, int fd, uint32_t events, void *userdata) {
         Devices *d = userdata;
         eventfd_t count;
@@ -146,7 +148,7 @@ static int on_disk_park(LoopSource *s, int fd, uint32_t events, void *userdata) 
                 uint64_t round = d->park_round;
 
                 pthread_mutex_unlock(&d->park_lock);
-                drain_disks(d);
+                settle_disks(d);
                 pthread_mutex_lock(&d->park_lock);
 
                 d->parked_round = round;

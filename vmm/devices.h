@@ -66,7 +66,7 @@ int devices_control_send(Devices *d, const uint8_t *frame, size_t size);
  * what it had credit for still comes. None is let in meanwhile. */
 void devices_control_hold(Devices *d, bool hold);
 
-/* With all vCPUs parked: does what the guest has asked for, then touches neither its memory nor its disks.
+/* With all vCPUs parked: ends what it does for the guest, then touches neither its memory nor its disks.
  * -ETIMEDOUT when a disk does not come to rest: then nothing has changed. */
 int devices_pause(Devices *d);
 /* Also behind devices_apply(). */

@@ -451,6 +451,13 @@ static bool drain_once(VirtioPci *v) {
         return rang;
 }
 
+void virtio_pci_settle(VirtioPci *v) {
+        assert(v);
+
+        if (silence_bell(v->state_fd))
+                handle_state(v);
+}
+
 void virtio_pci_drain(VirtioPci *v) {
         assert(v);
 
@@ -461,8 +468,7 @@ void virtio_pci_drain(VirtioPci *v) {
                 if (atomic_load(&v->n_chains) >= end)
                         break;
         /* It may have failed by then: that is seen through. */
-        if (silence_bell(v->state_fd))
-                handle_state(v);
+        virtio_pci_settle(v);
 }
 
 static void watch_bells(VirtioPci *v, uint32_t events) {

@@ -114,7 +114,9 @@ int virtio_pci_add_ioeventfds(VirtioPci *v);
 
 /* Does all that the guest has asked for, once no vCPU runs. */
 void virtio_pci_drain(VirtioPci *v);
-/* Behind drain: nothing is handled any more, bells wait. */
+/* Sees a start, reset or failure through, and leaves in the rings what is in them: it is found there at resume. */
+void virtio_pci_settle(VirtioPci *v);
+/* Behind either: nothing is handled any more, bells wait. */
 void virtio_pci_pause(VirtioPci *v);
 /* Looks into all rings, whether their bells ring or not. Also a device whose state was loaded is woken so. */
 void virtio_pci_resume(VirtioPci *v);

@@ -409,6 +409,31 @@ TEST(a_ring_that_fills_itself_does_not_keep_a_pause_waiting) {
         done();
 }
 
+/* What a disk has in its ring may be more than the host's does in minutes. */
+TEST(a_device_that_settles_leaves_requests_where_they_are) {
+        make();
+        driver_prepare(&driver, &dev, &vm.mem, RINGS_GPA, 0);
+        driver_ok(&driver);
+        stepper_run(&stepper, 3);
+        ring_desc(&driver.rings[0], &vm.mem, 0, 0x100000, 16, 0, 0);
+        ring_offer(&driver.rings[0], &vm.mem, 0);
+        driver_kick(&driver, 0);
+
+        uint64_t before = dev.n_chains;
+        virtio_pci_settle(&dev);
+        virtio_pci_pause(&dev);
+        stepper_run(&stepper, 3);
+        assert_eq(dev.n_chains, before);
+        virtio_pci_resume(&dev);
+        stepper_run(&stepper, 3);
+        assert_eq(dev.n_chains, before + 1);
+
+        driver_reset(&driver);
+        virtio_pci_settle(&dev);
+        assert_eq(driver_status(&driver), 0);
+        done();
+}
+
 TEST(without_msix_the_isr_tells) {
         make();
         driver_prepare(&driver, &dev, &vm.mem, RINGS_GPA, 0);
