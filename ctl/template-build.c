@@ -12,6 +12,7 @@
 #include "ctl/properties.h"
 #include "ctl/template.h"
 #include "ctl/text.h"
+#include "ctl/values.h"
 
 typedef struct Build {
         const char *name;
@@ -246,17 +247,6 @@ static int report_result(Build *b) {
         return r;
 }
 
-static int check_name(const char *s) {
-        const char *colon = strchr(s, ':');
-        _cleanup_free_ char *name = colon ? strndup(s, (size_t) (colon - s)) : strdup(s);
-
-        if (!name)
-                return -ENOMEM;
-        if (!template_name_valid(name) || (colon && !template_name_valid(colon + 1)))
-                return ctl_usage("'%s' is not NAME or NAME:TAG (letters, digits and . _ -, at most 63 each).", s);
-        return 0;
-}
-
 static int parse(int argc, char **argv, Build *b) {
         static const struct option options[] = {
                 CTL_GLOBAL_OPTIONS,
@@ -277,7 +267,7 @@ static int parse(int argc, char **argv, Build *b) {
         if (r < 0)
                 return r;
         b->name = argv[optind];
-        r = check_name(b->name);
+        r = value_template_name(b->name);
         return r < 0 ? r : build_options_check(&b->options);
 }
 

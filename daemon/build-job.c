@@ -118,15 +118,6 @@ static void drop_warm_snapshot(Manager *m, const char *template_id) {
                 log_warning_errno(r, "The snapshot of template %s can't be removed: %m", template_id);
 }
 
-/* Who carried the name before does so no longer. */
-static void tell_renamed(Manager *m, const Template *built) {
-        for (size_t i = 0; m->hooks && m->hooks->template_changed && i < m->templates->n_templates; i++) {
-                Template *t = m->templates->templates[i];
-                if (t != built && t->owner_uid == built->owner_uid && streq(t->name, built->name) && streq(t->tag, built->tag))
-                        m->hooks->template_changed(m, t);
-        }
-}
-
 static void on_done(TemplateBuild *build, int r, const char *message, Template *t, void *userdata) {
         BuildJob *b = userdata;
         Manager *m = b->manager;
@@ -143,7 +134,8 @@ static void on_done(TemplateBuild *build, int r, const char *message, Template *
                 host_network_add_template(m->network, t);
                 if (m->hooks && m->hooks->template_added)
                         m->hooks->template_added(m, t);
-                tell_renamed(m, t);
+                t->renamed = false;
+                manager_tell_renamed(m);
                 job_done(j, t->id);
         }
         build_job_free(b);
@@ -292,6 +284,8 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
 
         if (t->n_users > 0)
                 return fail_in_use(m, t, actor, error);
+        if (template_store_is_busy(m->templates, STORE_JOB_NAME, t->id))
+                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "Template %s is being given a name; try again", t->id);
         int r = check_snapshots(m, t, actor, error);
         if (r < 0)
                 return r;

@@ -42,6 +42,8 @@ int manager_add_sandbox(Manager *m, Sandbox *s);
 void manager_remove_sandbox(Manager *m, Sandbox *s);
 /* Tells the service manager anew how many there are. */
 void manager_update_status(Manager *m);
+/* Names of templates changed: tells whose. */
+void manager_tell_renamed(Manager *m);
 /* Ends builds without a word; their jobs are found as failed by the next cubed. */
 void manager_end_builds(Manager *m);
 /* KVM of this host, found out once by cube-kvm-probe. */

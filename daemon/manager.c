@@ -589,8 +589,10 @@ static void load_new_templates(Manager *m) {
                 host_network_add_template(m->network, t);
                 if (m->hooks && m->hooks->template_added)
                         m->hooks->template_added(m, t);
+                t->renamed = false;
         }
         closedir(d);
+        manager_tell_renamed(m);
 }
 
 int manager_reload(Manager *m, sd_bus_error *error) {

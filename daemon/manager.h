@@ -84,6 +84,10 @@ typedef void (*TemplateRemoveDone)(Manager *m, const sd_bus_error *error, void *
 int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
                             sd_bus_error *error);
 
+/* name ("NAME:TAG") of owner stands for t from then on, of the same owner, or for nothing (t NULL). */
+int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
+                          void *userdata, sd_bus_error *error);
+
 /* The longest single dispatch of the loop so far, without the time that others had the CPU; reset
  * starts anew. For property LoopMaxUSec. */
 uint64_t manager_loop_max_usec(Manager *m, bool reset);

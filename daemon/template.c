@@ -23,6 +23,7 @@ Template *template_free(Template *t) {
         free(t->id);
         free(t->name);
         free(t->tag);
+        template_aliases_free(t->aliases);
         free(t->root_type);
         free(t->cmdline);
         sandbox_policy_done(&t->policy);

@@ -295,6 +295,10 @@ const sd_bus_vtable bus_manager_vtable[] = {
                                 method_get_template, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("ListTemplates", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(ssutto)", templates),
                                 method_list_templates, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("ListTemplateNames", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(sus)", names),
+                                bus_method_list_template_names, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("AliasTemplate", SD_BUS_ARGS("s", alias, "s", name), SD_BUS_NO_RESULT,
+                                bus_method_alias_template, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("RemoveTemplate", SD_BUS_ARGS("s", name), SD_BUS_NO_RESULT,
                                 bus_method_remove_template, SD_BUS_VTABLE_UNPRIVILEGED),
 

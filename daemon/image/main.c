@@ -10,7 +10,8 @@
  *      copy MAX                      stdin an image, stdout the same
  *      copy-in PATH                  stdin a file or directory, 3 a socket to cubed
  *      seal BUILD                    stdin the description, 3 the store
- *      commit BUILD ID UID NAME:TAG  3 the store
+ *      commit BUILD ID UID NAME:TAG...  3 the store
+ *      name UID NAME:TAG [ID]        3 the store; without ID the name goes
  *      remove ENTRY...               3 the store
  *
  * Exit status 0, or 1 and one line on stderr. */
@@ -160,13 +161,28 @@ static int verb_seal(char **args, int n_args, Fault *fault) {
         return store_seal(STORE_FD, args[0], description, fault);
 }
 
+static bool store_name_valid(const char *name) {
+        return *name && name[0] != '.' && !strchr(name, '/');
+}
+
 static int verb_commit(char **args, int n_args, Fault *fault) {
+        bool valid = build_valid(args[0]) && sandbox_id_valid(args[1]);
         uint32_t owner;
 
-        if (!build_valid(args[0]) || !sandbox_id_valid(args[1]) || parse_u32(args[2], &owner) < 0 ||
-            strchr(args[3], '/') || args[3][0] == '.')
+        for (int i = 3; i < n_args; i++)
+                valid = valid && store_name_valid(args[i]);
+        if (!valid || parse_u32(args[2], &owner) < 0)
                 return fault_set(fault, -EINVAL, "malformed arguments");
-        return store_commit(STORE_FD, args[0], args[1], owner, args[3], fault);
+        return store_commit(STORE_FD, args[0], args[1], owner, args + 3, (size_t) n_args - 3, fault);
+}
+
+static int verb_name(char **args, int n_args, Fault *fault) {
+        uint32_t owner;
+
+        if (parse_u32(args[0], &owner) < 0 || !store_name_valid(args[1]) || (n_args > 2 && !sandbox_id_valid(args[2])))
+                return fault_set(fault, -EINVAL, "malformed arguments");
+        return n_args > 2 ? store_name(STORE_FD, owner, args[1], args[2], fault) :
+                            store_unname(STORE_FD, owner, args[1], fault);
 }
 
 static int verb_remove(char **args, int n_args, Fault *fault) {
@@ -188,7 +204,8 @@ static const Verb verbs[] = {
         { "copy", 1, 1, CONFINE_STREAMS, false, verb_copy },
         { "copy-in", 1, 1, CONFINE_ASK, true, verb_copy_in },
         { "seal", 1, 1, CONFINE_STORE, false, verb_seal },
-        { "commit", 4, 4, CONFINE_STORE, false, verb_commit },
+        { "commit", 4, 4 + TEMPLATE_ALIASES_MAX, CONFINE_STORE, false, verb_commit },
+        { "name", 2, 3, CONFINE_STORE, false, verb_name },
         { "remove", 1, 64, CONFINE_STORE, false, verb_remove },
 };
 

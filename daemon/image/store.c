@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -34,6 +35,10 @@ static int make_dir(int dir_fd, const char *name, int *ret_fd) {
                 return fd;
         *ret_fd = fd;
         return 0;
+}
+
+static int unlink_if_there(int dir_fd, const char *name, int flags) {
+        return unlinkat(dir_fd, name, flags) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 static int sync_fd(int fd) {
@@ -115,20 +120,27 @@ static int write_description(int dir_fd, json_object *description) {
         return r < 0 ? r : sync_fd(fd);
 }
 
-static int set_name(int store_fd, uid_t owner, const char *name, const char *id) {
-        _cleanup_close_ int names_fd = -EBADF, fd = -EBADF;
-        char uid[16], target[64], temporary[64];
+static int open_names(int store_fd, uid_t owner, int *ret_fd) {
+        _cleanup_close_ int names_fd = -EBADF;
+        char uid[16];
         int r;
 
         (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) owner);
-        (void) snprintf(target, sizeof(target), "../../%s", id);
-        (void) snprintf(temporary, sizeof(temporary), ".%s", id);
-
         r = make_dir(store_fd, STORE_NAMES, &names_fd);
         if (r >= 0)
-                r = make_dir(names_fd, uid, &fd);
-        if (r >= 0)
-                r = sync_fd(names_fd);
+                r = make_dir(names_fd, uid, ret_fd);
+        return r < 0 ? r : sync_fd(names_fd);
+}
+
+/* Under a temporary name of its own for each pair: two may be at it at the same time. */
+static int set_name(int store_fd, uid_t owner, const char *name, const char *id) {
+        _cleanup_close_ int fd = -EBADF;
+        char target[64], temporary[NAME_MAX + 1];
+        int r;
+
+        (void) snprintf(target, sizeof(target), "../../%s", id);
+        (void) snprintf(temporary, sizeof(temporary), ".%s.%s", id, name);
+        r = open_names(store_fd, owner, &fd);
         if (r < 0)
                 return r;
         if (symlinkat(target, fd, temporary) < 0 && errno != EEXIST)
@@ -167,15 +179,41 @@ int store_seal(int store_fd, const char *build, json_object *description, Fault 
         return r < 0 ? fault_set(fault, r, TEMPLATE_JSON ": %s", strerror(-r)) : 0;
 }
 
-int store_commit(int store_fd, const char *build, const char *id, uid_t owner, const char *name, Fault *fault) {
+int store_commit(int store_fd, const char *build, const char *id, uid_t owner, char *const *names, size_t n_names,
+                 Fault *fault) {
         int r;
 
         if (renameat2(store_fd, build, store_fd, id, RENAME_NOREPLACE) < 0)
                 return fault_set(fault, -errno, "renaming %s to %s: %s", build, id, strerror(errno));
         r = sync_fd(store_fd);
-        if (r >= 0)
-                r = set_name(store_fd, owner, name, id);
+        if (r < 0)
+                return fault_set(fault, r, "renaming %s to %s: %s", build, id, strerror(-r));
+        for (size_t i = 0; i < n_names; i++) {
+                r = set_name(store_fd, owner, names[i], id);
+                if (r < 0)
+                        return fault_set(fault, r, "naming %s %s: %s", id, names[i], strerror(-r));
+        }
+        return 0;
+}
+
+int store_name(int store_fd, uid_t owner, const char *name, const char *id, Fault *fault) {
+        int r;
+
+        if (faccessat(store_fd, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+                return fault_set(fault, -errno, "template %s: %s", id, strerror(errno));
+        r = set_name(store_fd, owner, name, id);
         return r < 0 ? fault_set(fault, r, "naming %s %s: %s", id, name, strerror(-r)) : 0;
+}
+
+int store_unname(int store_fd, uid_t owner, const char *name, Fault *fault) {
+        _cleanup_close_ int fd = -EBADF;
+        int r = open_names(store_fd, owner, &fd);
+
+        if (r >= 0)
+                r = unlink_if_there(fd, name, 0);
+        if (r >= 0)
+                r = sync_fd(fd);
+        return r < 0 ? fault_set(fault, r, "taking name %s away: %s", name, strerror(-r)) : 0;
 }
 
 typedef int (*EntryFn)(int dir_fd, const char *name, const void *userdata);
@@ -197,10 +235,6 @@ static int for_each_entry(int parent_fd, const char *path, EntryFn fn, const voi
                 if (!streq(de->d_name, ".") && !streq(de->d_name, ".."))
                         r = fn(dirfd(d), de->d_name, userdata);
         return r < 0 ? r : -errno;
-}
-
-static int unlink_if_there(int dir_fd, const char *name, int flags) {
-        return unlinkat(dir_fd, name, flags) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 static int remove_file(int dir_fd, const char *name, const void *userdata) {

@@ -612,6 +612,8 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         m->jobs[m->n_jobs++] = j;
         m->hooks->job_added(m, j);
         *ret = j;
+        for (char **a = params->aliases; a && *a; a++)
+                (void) dprintf(log_fds[1], "also named %s\n", *a);
         for (size_t i = 0; params->warm && i < params->warm->n_copies; i++) {
                 const TemplateCopy *c = &params->warm->copies[i];
                 struct stat st;
@@ -662,8 +664,46 @@ Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref) {
                 Template *t = s->templates[i];
                 if (streq(t->id, ref) || (streq(t->name, name) && streq(t->tag, tag) && (t->owner_uid == owner || t->owner_uid == 0)))
                         return t;
+                if (template_store_find_name(s, owner, name, tag) == t)
+                        return t;
         }
         return NULL;
+}
+
+Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag) {
+        char full[160];
+
+        snprintf(full, sizeof(full), "%s:%s", name, tag);
+        for (size_t i = 0; i < s->n_templates; i++) {
+                Template *t = s->templates[i];
+                if (t->owner_uid == owner && ((t->named && streq(t->name, name) && streq(t->tag, tag)) ||
+                                              (t->aliases && streq(t->aliases[0], full))))
+                        return t;
+        }
+        return NULL;
+}
+
+/* Each has one alias at most. */
+int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
+                          void *userdata, sd_bus_error *error) {
+        _cleanup_free_ char *base = NULL, *tag = NULL;
+
+        (void) template_ref_parse(name, &base, &tag);
+        Template *before = template_store_find_name(m->templates, owner, base, tag);
+        if (before && before->aliases && streq(before->aliases[0], name)) {
+                free(before->aliases[0]);
+                free(before->aliases);
+                before->aliases = NULL;
+                m->hooks->template_changed(m, before);
+        }
+        if (t) {
+                t->aliases = new0(char *, 2);
+                t->aliases[0] = strdup(name);
+                m->hooks->template_changed(m, t);
+        }
+        fprintf(stderr, "name %s of %u: %s by %u\n", name, (unsigned) owner, t ? t->id : "-", (unsigned) actor);
+        done(m, NULL, userdata);
+        return 0;
 }
 
 uint64_t template_floor(const Template *t) {
@@ -743,6 +783,9 @@ static void free_templates(TemplateStore *s) {
                 free(t->id);
                 free(t->name);
                 free(t->tag);
+                if (t->aliases)
+                        free(t->aliases[0]);
+                free(t->aliases);
                 free(t->root_type);
                 free(t->cmdline);
                 sandbox_policy_done(&t->policy);

@@ -436,6 +436,23 @@ def test_template_verbs(host, tmp_path):
     assert 'in use' in host.ctl('template', 'rm', 'python').stderr
 
 
+def test_template_alias(host, tmp_path):
+    (tmp_path / 'root.tar').write_bytes(b'')
+    assert host.ctl('template', 'alias', 'stable', 'python').returncode == 0
+    row = [l for l in host.ctl('template', 'list', '--no-legend').stdout.splitlines() if 'tpythonpython' in l]
+    assert len(row) == 1 and row[0].startswith('python:latest') and row[0].split()[-1] == 'stable:latest'
+    assert 'Aliases=stable:latest' in host.ctl('template', 'show', 'stable').stdout
+    # it moves; the other one has it no longer
+    assert host.ctl('template', 'alias', 'stable:latest', 'online:latest').returncode == 0
+    shown = json.loads(host.ctl('--json=short', 'template', 'show', 'stable', 'python').stdout)
+    assert [t['Aliases'] for t in shown] == [['stable:latest'], []]
+    assert host.ctl('template', 'alias', '--remove', 'stable').returncode == 0
+    assert "No template 'stable'" in host.ctl('template', 'show', 'stable').stderr
+    assert "No template has the name 'stable:latest'" in host.ctl('template', 'alias', '--remove', 'stable').stderr
+    built = host.ctl('template', 'build', 'mine', '--rootfs', tmp_path / 'root.tar', '--alias', 'a', '--alias', 'b:1')
+    assert built.returncode == 0 and 'also named a:latest\nalso named b:1\n' in built.stderr
+
+
 def test_template_build_copies(host, tmp_path):
     (tmp_path / 'root.tar').write_bytes(b'')
     (tmp_path / 'app').mkdir()
@@ -486,6 +503,10 @@ def test_template_build_cancel(host, tmp_path):
     (['list', '--nosuch'], 'nosuch'),
     (['template', 'build', 'a/b', '--rootfs', '/x'], 'not NAME'),
     (['template', 'build', 'a'], 'needs --rootfs'),
+    (['template', 'build', 'a', '--rootfs', '/x', '--alias', 'a/b'], 'not NAME'),
+    (['template', 'alias', 'a/b', 'python'], 'not NAME'),
+    (['template', 'alias', 'a'], 'needs more arguments'),
+    (['template', 'alias', 'a', 'nosuch'], "No template 'nosuch'"),
     (['template', 'build', 'a', '--rootfs', '/nonexistent'], 'No such file'),
     (['create', 'python'], 'nothing to start from'),
     (['create', 'snapshot:s99999999999', '--template', 'python'], 'two things'),

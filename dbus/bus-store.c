@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What a caller does with templates that are there: naming them. */
+
+#include <stdio.h>
+
+#include "dbus/bus-objects.h"
+#include "dbus/bus-options.h"
+
+int bus_parse_template_name(const char *s, char **ret_name, char **ret_tag, sd_bus_error *error) {
+        int r = template_ref_parse(s, ret_name, ret_tag);
+        if (r == -EINVAL)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
+                                         "'%s' is not NAME or NAME:TAG: letters, digits and . _ -, at most 63 each", s);
+        return r;
+}
+
+static void on_done(Manager *m, const sd_bus_error *error, void *userdata) {
+        _cleanup_bus_message_ sd_bus_message *call = userdata;
+
+        if (sd_bus_error_is_set(error))
+                (void) sd_bus_reply_method_error(call, error);
+        else
+                (void) sd_bus_reply_method_return(call, NULL);
+}
+
+/* The template whose name is to be taken away; by that name alone. */
+static int find_named(uid_t actor, const char *name, const char *tag, Template **ret, sd_bus_error *error) {
+        const TemplateStore *store = bus_front->manager->templates;
+        Template *t = template_store_find_name(store, actor, name, tag);
+
+        if (!t)
+                t = template_store_find_name(store, 0, name, tag);
+        if (!t)
+                return sd_bus_error_setf(error, BUS_ERROR_NO_SUCH_TEMPLATE,
+                                         "No template has the name '%s:%s'; 'cubectl template list' shows what there is", name, tag);
+        *ret = t;
+        return 0;
+}
+
+int bus_method_alias_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_free_ char *name = NULL, *tag = NULL;
+        char full[BUS_TEMPLATE_NAME_MAX];
+        const char *alias, *ref;
+        Template *t;
+        uid_t actor;
+
+        int r = sd_bus_message_read(m, "ss", &alias, &ref);
+        if (r < 0)
+                return r;
+        r = bus_actor(m, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = bus_parse_template_name(alias, &name, &tag, error);
+        if (r >= 0)
+                r = *ref ? bus_find_template(actor, ref, &t, error) : find_named(actor, name, tag, &t, error);
+        if (r < 0)
+                return r;
+
+        const BusAccess access = {
+                .action = POLKIT_TEMPLATES, .owner = t->owner_uid, .key = "template", .value = t->id,
+        };
+        r = bus_authorize(m, &access, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        (void) snprintf(full, sizeof(full), "%s:%s", name, tag);
+        return bus_keep_call(m, manager_name_template(bus_front->manager, t->owner_uid, full, *ref ? t : NULL, actor, on_done,
+                                                      sd_bus_message_ref(m), error));
+}
+
+static int append_names(sd_bus_message *reply, const Template *t) {
+        char name[BUS_TEMPLATE_NAME_MAX];
+        int r = 0;
+
+        if (t->named)
+                r = sd_bus_message_append(reply, "(sus)", bus_template_name(t, name), (uint32_t) t->owner_uid, t->id);
+        for (char **a = t->aliases; a && *a && r >= 0; a++)
+                r = sd_bus_message_append(reply, "(sus)", *a, (uint32_t) t->owner_uid, t->id);
+        return r;
+}
+
+int bus_method_list_template_names(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_bus_message_ sd_bus_message *reply = NULL;
+        const TemplateStore *store = bus_front->manager->templates;
+        uid_t actor;
+
+        int r = bus_actor(m, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "(sus)");
+        for (size_t i = 0; r >= 0 && i < store->n_templates; i++)
+                if (bus_template_visible(store->templates[i], actor))
+                        r = append_names(reply, store->templates[i]);
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
