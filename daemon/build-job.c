@@ -205,6 +205,13 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         return 0;
 }
 
+bool manager_is_building(const Manager *m, const char *template_id) {
+        for (const BuildJob *b = build_jobs; b; b = b->next)
+                if (streq(template_build_id(b->build), template_id))
+                        return true;
+        return false;
+}
+
 void manager_end_builds(Manager *m) {
         while (build_jobs)
                 build_job_free(build_jobs);
@@ -247,8 +254,7 @@ static int fail_in_use(const Manager *m, const Template *t, uid_t actor, sd_bus_
                                  named > 0 && named < t->n_users ? " ..." : "");
 }
 
-/* The next snapshot of a sandbox of that template; starts with NULL. */
-static const Snapshot *next_snapshot(const Manager *m, const Template *t, const Snapshot *after) {
+const Snapshot *manager_next_snapshot_on(const Manager *m, const Template *t, const Snapshot *after) {
         for (size_t i = 0; i < m->snapshots->n_snapshots; i++) {
                 const Snapshot *s = m->snapshots->snapshots[i];
                 if (after)
@@ -264,7 +270,7 @@ static int check_snapshots(const Manager *m, const Template *t, uid_t actor, sd_
         size_t n = 0, total = 0, named = 0;
         char ids[256] = "";
 
-        for (const Snapshot *s = NULL; (s = next_snapshot(m, t, s));) {
+        for (const Snapshot *s = NULL; (s = manager_next_snapshot_on(m, t, s));) {
                 total++;
                 if ((actor != 0 && actor != s->owner_uid) || n + strlen(s->id) + 3 > sizeof(ids))
                         continue;

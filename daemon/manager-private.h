@@ -14,6 +14,7 @@ typedef struct LoopClock {
 } LoopClock;
 
 struct Forgetting;
+typedef struct Garbage Garbage;
 
 struct ManagerPrivate {
         Units *units;
@@ -35,6 +36,7 @@ struct ManagerPrivate {
         int lock_fd;               /* RuntimeDirectory/lock: one cubed at a time */
         char *uid_conflict;        /* what UIDRange= collides with; NULL = nothing */
         sd_event_source *status;   /* STATUS= once a round at most */
+        Garbage *garbage;          /* while it is being collected */
         struct Forgetting *forgetting; /* waits for another cube-stored: sandbox-keep.c */
 };
 
@@ -44,6 +46,12 @@ void manager_remove_sandbox(Manager *m, Sandbox *s);
 void manager_update_status(Manager *m);
 /* Names of templates changed: tells whose. */
 void manager_tell_renamed(Manager *m);
+/* Of one that is being built: its id. */
+bool manager_is_building(const Manager *m, const char *template_id);
+/* The next snapshot of a sandbox of that template; starts with NULL. */
+const Snapshot *manager_next_snapshot_on(const Manager *m, const Template *t, const Snapshot *after);
+/* Ends it without a word. */
+Garbage *garbage_free(Garbage *g);
 /* Ends builds without a word; their jobs are found as failed by the next cubed. */
 void manager_end_builds(Manager *m);
 /* KVM of this host, found out once by cube-kvm-probe. */

@@ -96,6 +96,8 @@ Manager *manager_free(Manager *m) {
         if (m->snapshots)
                 m->snapshots->stopping = true;
         manager_end_builds(m);
+        if (m->priv)
+                garbage_free(m->priv->garbage);
         free_sandboxes(m);
         sandbox_forget_none(m);
         while (m->n_jobs > 0)

@@ -88,6 +88,17 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
 int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
                           void *userdata, sd_bus_error *error);
 
+/* Finds what nothing refers to, and frees it unless dry_run: for root all, for others templates of theirs. kind is
+ * "template" (named by its id), "kernel", "leftover" or "name". note: for people, "" when there is nothing to say. */
+typedef struct GarbageItem {
+        const char *kind;
+        char *name;
+        uint64_t bytes;
+} GarbageItem;
+typedef void (*GarbageDone)(Manager *m, const sd_bus_error *error, const GarbageItem *items, size_t n, const char *note,
+                            void *userdata);
+int manager_collect_garbage(Manager *m, uid_t actor, bool dry_run, GarbageDone done, void *userdata, sd_bus_error *error);
+
 /* The longest single dispatch of the loop so far, without the time that others had the CPU; reset
  * starts anew. For property LoopMaxUSec. */
 uint64_t manager_loop_max_usec(Manager *m, bool reset);

@@ -18,7 +18,3 @@ int template_store_open_list(int parent_fd, const char *path, DIR **ret);
 
 /* Reads names/ anew: which names stand for which template. */
 int template_names_settle(TemplateStore *s);
-
-/* Runs cube-image as root with the store as its descriptor 3. id may be NULL; done may be NULL. */
-int template_store_run(sd_event *e, TemplateStore *s, StoreJobKind kind, const char *id, const char *const *argv,
-                       template_removed_t done, void *userdata);

@@ -121,6 +121,9 @@ typedef enum StoreJobKind {
         STORE_JOB_CLEAN,
         STORE_JOB_NAME,
 } StoreJobKind;
+/* Runs cube-image as root with the store as its descriptor 3. id and done may be NULL. */
+int template_store_run(sd_event *e, TemplateStore *s, StoreJobKind kind, const char *id, const char *const *argv,
+                       template_removed_t done, void *userdata);
 bool template_store_is_busy(const TemplateStore *s, StoreJobKind kind, const char *id);
 /* Deletes what crashed builds and removals left: for the start, when none is on its way. done may be
  * NULL and gets no id. 0 when there is nothing to do, and then it is not called; else 1. */

@@ -119,6 +119,7 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_alias_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_collect_garbage(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_list_template_names(sd_bus_message *m, void *userdata, sd_bus_error *error);
 
 int bus_method_list_snapshots(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What a caller does with templates that are there: naming them. */
+/* What a caller does with what is in the store: naming templates, freeing what nothing refers to. */
 
 #include <stdio.h>
 
@@ -96,4 +96,42 @@ int bus_method_list_template_names(sd_bus_message *m, void *userdata, sd_bus_err
         if (r >= 0)
                 r = sd_bus_message_close_container(reply);
         return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
+
+static void on_collected(Manager *m, const sd_bus_error *error, const GarbageItem *items, size_t n, const char *note,
+                         void *userdata) {
+        _cleanup_bus_message_ sd_bus_message *call = userdata, *reply = NULL;
+
+        if (sd_bus_error_is_set(error)) {
+                (void) sd_bus_reply_method_error(call, error);
+                return;
+        }
+        int r = sd_bus_message_new_method_return(call, &reply);
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "(sst)");
+        for (size_t i = 0; i < n && r >= 0; i++)
+                r = sd_bus_message_append(reply, "(sst)", items[i].kind, items[i].name, items[i].bytes);
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        if (r >= 0)
+                r = sd_bus_message_append(reply, "s", note);
+        if (r >= 0)
+                r = sd_bus_send(NULL, reply, NULL);
+        if (r < 0)
+                bus_reply_error(call, NULL, r);
+}
+
+int bus_method_collect_garbage(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        bool dry_run = false;
+        const BusOption options[] = { { "dry-run", BUS_OPTION_BOOL, &dry_run, 0 } };
+        uid_t actor;
+
+        int r = bus_actor(m, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        if (r < 0)
+                return r;
+        return bus_keep_call(m, manager_collect_garbage(bus_front->manager, actor, dry_run, on_collected,
+                                                        sd_bus_message_ref(m), error));
 }

@@ -13,6 +13,8 @@
  *      commit BUILD ID UID NAME:TAG...  3 the store
  *      name UID NAME:TAG [ID]        3 the store; without ID the name goes
  *      remove ENTRY...               3 the store
+ *      usage [ID...]                 3 what nothing refers to, these templates gone; 4 the store
+ *      sweep                         3 the store
  *
  * Exit status 0, or 1 and one line on stderr. */
 
@@ -30,6 +32,7 @@
 #include "daemon/image/rootfs.h"
 #include "daemon/image/slurp.h"
 #include "daemon/image/store.h"
+#include "daemon/image/usage.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-files.h"
 
@@ -37,6 +40,7 @@
 #define STORE_FD 3
 #define COPY_FD 3
 #define MODULES_FD 4
+#define USAGE_STORE_FD 4
 #define DESCRIPTION_MAX MIB(1)
 
 typedef struct Verb {
@@ -196,6 +200,20 @@ static int verb_remove(char **args, int n_args, Fault *fault) {
         return r;
 }
 
+static int verb_usage(char **args, int n_args, Fault *fault) {
+        _cleanup_json_ json_object *o = NULL;
+
+        for (int i = 0; i < n_args; i++)
+                if (!sandbox_id_valid(args[i]))
+                        return fault_set(fault, -EINVAL, "malformed arguments");
+        int r = store_usage(USAGE_STORE_FD, args, (size_t) n_args, &o, fault);
+        return r < 0 ? r : report(o, fault);
+}
+
+static int verb_sweep(char **args, int n_args, Fault *fault) {
+        return store_sweep(STORE_FD, fault);
+}
+
 static const Verb verbs[] = {
         { "kernel", 0, 0, CONFINE_STREAMS, false, verb_kernel },
         { "initramfs", 0, 1, CONFINE_TREE, false, verb_initramfs },
@@ -207,6 +225,8 @@ static const Verb verbs[] = {
         { "commit", 4, 4 + TEMPLATE_ALIASES_MAX, CONFINE_STORE, false, verb_commit },
         { "name", 2, 3, CONFINE_STORE, false, verb_name },
         { "remove", 1, 64, CONFINE_STORE, false, verb_remove },
+        { "usage", 0, USAGE_TEMPLATES_MAX, CONFINE_TREE, false, verb_usage },
+        { "sweep", 0, 0, CONFINE_STORE, false, verb_sweep },
 };
 
 static const Verb *find_verb(int argc, char **argv) {

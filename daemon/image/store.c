@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -8,17 +7,13 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "daemon/image/each-entry.h"
 #include "daemon/image/hash-file.h"
 #include "daemon/image/store.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-files.h"
 
 static const char *const file_names[_TEMPLATE_FILE_MAX] = TEMPLATE_FILE_NAMES;
-
-static inline void closedirp(DIR **d) {
-        if (*d)
-                (void) closedir(*d);
-}
 
 static int open_dir(int dir_fd, const char *name) {
         int fd = openat(dir_fd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
@@ -216,32 +211,11 @@ int store_unname(int store_fd, uid_t owner, const char *name, Fault *fault) {
         return r < 0 ? fault_set(fault, r, "taking name %s away: %s", name, strerror(-r)) : 0;
 }
 
-typedef int (*EntryFn)(int dir_fd, const char *name, const void *userdata);
-
-static int for_each_entry(int parent_fd, const char *path, EntryFn fn, const void *userdata) {
-        _cleanup_(closedirp) DIR *d = NULL;
-        struct dirent *de;
-        int fd = open_dir(parent_fd, path), r = 0;
-
-        if (fd < 0)
-                return fd == -ENOENT ? 0 : fd;
-        d = fdopendir(fd);
-        if (!d) {
-                r = -errno;
-                safe_close(fd);
-                return r;
-        }
-        while (r >= 0 && (errno = 0, de = readdir(d)))
-                if (!streq(de->d_name, ".") && !streq(de->d_name, ".."))
-                        r = fn(dirfd(d), de->d_name, userdata);
-        return r < 0 ? r : -errno;
-}
-
-static int remove_file(int dir_fd, const char *name, const void *userdata) {
+static int remove_file(int dir_fd, const char *name, void *userdata) {
         return unlink_if_there(dir_fd, name, 0);
 }
 
-static int remove_name_of(int dir_fd, const char *name, const void *id) {
+static int remove_name_of(int dir_fd, const char *name, void *id) {
         char target[64];
         ssize_t n = readlinkat(dir_fd, name, target, sizeof(target) - 1);
 
@@ -253,12 +227,12 @@ static int remove_name_of(int dir_fd, const char *name, const void *id) {
         return unlink_if_there(dir_fd, name, 0);
 }
 
-static int remove_names_of(int dir_fd, const char *name, const void *id) {
+static int remove_names_of(int dir_fd, const char *name, void *id) {
         int r = for_each_entry(dir_fd, name, remove_name_of, id);
         return r == -ENOTDIR || r == -ELOOP ? 0 : r;
 }
 
-static int remove_unused_kernel(int dir_fd, const char *name, const void *userdata) {
+static int remove_unused_kernel(int dir_fd, const char *name, void *userdata) {
         struct stat st;
 
         if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -268,7 +242,7 @@ static int remove_unused_kernel(int dir_fd, const char *name, const void *userda
 
 /* The names go first and the directory gets a dead name, so that no half-deleted template is ever found. */
 static int retire(int store_fd, const char *id, char *ret, size_t size) {
-        int r = for_each_entry(store_fd, STORE_NAMES, remove_names_of, id);
+        int r = for_each_entry(store_fd, STORE_NAMES, remove_names_of, (void *) id);
 
         if (r < 0)
                 return r;

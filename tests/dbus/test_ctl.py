@@ -453,6 +453,19 @@ def test_template_alias(host, tmp_path):
     assert built.returncode == 0 and 'also named a:latest\nalso named b:1\n' in built.stderr
 
 
+def test_gc(host):
+    dry = host.ctl('gc', '--dry-run')
+    lines = dry.stdout.splitlines()
+    assert dry.returncode == 0 and lines[1].split() == ['template', 'tunusedunused', '3M'] and lines[-1] == '4M would be freed.'
+    assert 'run it again' in dry.stderr and 'gc by 0, dry\n' in host.log()
+    assert host.ctl('gc').stdout.splitlines()[-1] == '4M freed.' and 'gc by 0\n' in host.log()
+    rows = json.loads(host.ctl('gc', '--json=short').stdout)
+    assert rows[0] == {'kind': 'template', 'name': 'tunusedunused', 'size': 3 << 20}
+    # what is one's own needs no polkit
+    assert host.ctl('gc', uid=65534).stdout == '0B freed.\n' and 'gc by 65534\n' in host.log()
+    assert 'does not take' in host.ctl('gc', 'all').stderr
+
+
 def test_template_build_copies(host, tmp_path):
     (tmp_path / 'root.tar').write_bytes(b'')
     (tmp_path / 'app').mkdir()
