@@ -81,6 +81,7 @@ enum {
 
 #define BUILD_HELP                                                                      \
         "  list | show NAME... | rm NAME... | alias ALIAS[:TAG] NAME[:TAG] | alias --remove ALIAS[:TAG]\n" \
+        "  export NAME FILE|- | import [--alias=NAME[:TAG]] FILE|- [NAME[:TAG]]\n"       \
         "  build NAME[:TAG] --rootfs=...\n"                                             \
         "     --rootfs=TAR|DIR     The guest's root file system; - for a tar on stdin\n" \
         "     --kernel=FILE        vmlinux or bzImage; default: the newest in /boot\n"  \

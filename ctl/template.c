@@ -195,8 +195,10 @@ int verb_template(int argc, char **argv) {
                 { "show", template_show },
                 { "build", template_build },
                 { "alias", template_alias },
+                { "export", template_export },
+                { "import", template_import },
                 { "rm", template_rm },
         };
 
-        return ctl_word(argc, argv, words, ELEMENTSOF(words), "list", "list, show, build, alias or rm");
+        return ctl_word(argc, argv, words, ELEMENTSOF(words), "list", "list, show, build, alias, export, import or rm");
 }

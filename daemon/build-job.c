@@ -13,7 +13,6 @@
 #include "daemon/template-warm.h"
 #include "dbus/bus-errors.h"
 
-#define BUILDS_MAX 4U
 
 /* One build under way; its own and its job's owner until done. */
 typedef struct BuildJob {
@@ -109,8 +108,15 @@ static void fail_job(Job *j, int r, const char *message) {
         job_fail(j, &e);
 }
 
-/* What a template's sandboxes start from goes with it, or with the build that came to nothing. */
-static void drop_warm_snapshot(Manager *m, const char *template_id) {
+void manager_announce_template(Manager *m, Template *t) {
+        host_network_add_template(m->network, t);
+        if (m->hooks && m->hooks->template_added)
+                m->hooks->template_added(m, t);
+        t->renamed = false;
+        manager_tell_renamed(m);
+}
+
+void manager_drop_warm_snapshot(Manager *m, const char *template_id) {
         Snapshot *s = snapshot_store_find_template(m->snapshots, template_id);
         int r = s ? snapshot_remove(s, NULL, NULL) : 0;
 
@@ -124,18 +130,14 @@ static void on_done(TemplateBuild *build, int r, const char *message, Template *
         Job *j = b->job;
 
         if (r < 0)
-                drop_warm_snapshot(m, template_build_id(build));
+                manager_drop_warm_snapshot(m, template_build_id(build));
         if (r == -ECANCELED)
                 job_canceled(j);
         else if (r < 0)
                 fail_job(j, r, message);
         else {
                 audit_template_built(m->audit, j->owner_uid, j->subject, t->id);
-                host_network_add_template(m->network, t);
-                if (m->hooks && m->hooks->template_added)
-                        m->hooks->template_added(m, t);
-                t->renamed = false;
-                manager_tell_renamed(m);
+                manager_announce_template(m, t);
                 job_done(j, t->id);
         }
         build_job_free(b);
@@ -147,7 +149,7 @@ static void on_cancel(Job *j, void *userdata) {
         template_build_cancel(b->build);
 }
 
-static size_t count_builds(const Manager *m) {
+size_t manager_count_jobs(const Manager *m) {
         size_t n = 0;
 
         for (size_t i = 0; i < m->n_jobs; i++)
@@ -180,7 +182,7 @@ static int start_build(BuildJob *b, const TemplateBuildParams *params, sd_bus_er
 int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **ret, sd_bus_error *error) {
         char subject[160];
 
-        if (count_builds(m) >= BUILDS_MAX)
+        if (manager_count_jobs(m) >= BUILDS_MAX)
                 return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%u templates are being built already; wait for one to end", BUILDS_MAX);
         BuildJob *b = new0(BuildJob, 1);
         if (!b)
@@ -209,7 +211,7 @@ bool manager_is_building(const Manager *m, const char *template_id) {
         for (const BuildJob *b = build_jobs; b; b = b->next)
                 if (streq(template_build_id(b->build), template_id))
                         return true;
-        return false;
+        return manager_is_importing(m, template_id);
 }
 
 void manager_end_builds(Manager *m) {
@@ -314,7 +316,7 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
                 return sd_bus_error_set_errnof(error, -r, "Template %s can't be removed: %s", name, strerror(-r));
         }
         (void) TAKE_PTR(q);
-        drop_warm_snapshot(m, id);
+        manager_drop_warm_snapshot(m, id);
         audit_template_removed(m->audit, actor, name, id);
         return 0;
 }

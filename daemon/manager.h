@@ -88,6 +88,16 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
 int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
                           void *userdata, sd_bus_error *error);
 
+/* Writes it to out_fd, with the guest that is saved for it. The job is actor's. Descriptors stay the caller's. */
+int manager_export_template(Manager *m, const Template *t, uid_t actor, int out_fd, Job **ret, sd_bus_error *error);
+typedef struct TemplateImportParams {
+        const char *name, *tag;   /* NULL: as the file says */
+        char **aliases;           /* "NAME:TAG", TEMPLATE_ALIASES_MAX at most */
+        uid_t owner_uid;
+        int in_fd;
+} TemplateImportParams;
+int manager_import_template(Manager *m, const TemplateImportParams *p, Job **ret, sd_bus_error *error);
+
 /* Finds what nothing refers to, and frees it unless dry_run: for root all, for others templates of theirs. kind is
  * "template" (named by its id), "kernel", "leftover" or "name". note: for people, "" when there is nothing to say. */
 typedef struct GarbageItem {

@@ -17,6 +17,26 @@ char **template_aliases_free(char **l) {
         return NULL;
 }
 
+int template_aliases_copy(char **l, char ***ret) {
+        char **copy = NULL;
+        size_t n = 0;
+
+        while (l && l[n])
+                n++;
+        copy = n > 0 ? new0(char *, n + 1) : NULL;
+        if (n > 0 && !copy)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                copy[i] = strdup(l[i]);
+                if (!copy[i]) {
+                        template_aliases_free(copy);
+                        return -ENOMEM;
+                }
+        }
+        *ret = copy;
+        return 0;
+}
+
 static size_t count_aliases(char **l) {
         size_t n = 0;
 

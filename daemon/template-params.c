@@ -119,7 +119,7 @@ int template_from_params(const TemplateBuildParams *p, Template **ret) {
         t->has_policy = p->policy;
         if (p->policy && sandbox_policy_copy(p->policy, &t->policy) < 0)
                 return -ENOMEM;
-        if (!t->id || !t->name || !t->tag || !t->cmdline || copy_strings(p->aliases, &t->aliases) < 0)
+        if (!t->id || !t->name || !t->tag || !t->cmdline || template_aliases_copy(p->aliases, &t->aliases) < 0)
                 return -ENOMEM;
         *ret = TAKE_PTR(t);
         return 0;

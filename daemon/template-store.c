@@ -174,6 +174,7 @@ int template_store_load(TemplateStore **ret, const char *root) {
         s->tools = (TemplateTools) {
                 .cube_image = CUBE_LIBEXEC_DIR "/cube-image",
                 .agent = CUBE_LIBEXEC_DIR "/cube-agent",
+                .state_check = CUBE_LIBEXEC_DIR "/cube-state-check",
                 .mksquashfs = "/usr/bin/mksquashfs",
                 .mkfs = "/usr/sbin/mkfs.ext4",
                 .boot_dir = "/boot",

@@ -61,6 +61,7 @@ struct Template {
 typedef struct TemplateTools {
         const char *cube_image;
         const char *agent;       /* becomes /init of the initramfs */
+        const char *state_check; /* can a saved guest go on here? */
         const char *mksquashfs;
         const char *mkfs;
         const char *boot_dir;    /* where default kernels are looked for: /boot */
@@ -91,6 +92,12 @@ Template *template_free(Template *t);
 DEFINE_CLEANUP(Template *, template_free);
 /* template.json without "files", which cube-image adds. */
 json_object *template_to_json(const Template *t);
+/* With them, as it lies in the store. */
+json_object *template_to_json_whole(const Template *t);
+/* From such a text; *ret_reason as above. Its files are for others to look at. */
+int template_parse(const char *text, size_t size, Template **ret, const char **ret_reason);
+/* Makes it one of this host, made now. name and tag: NULL for those that it has. */
+int template_readdress(Template *t, const char *id, uid_t owner, const char *name, const char *tag);
 
 /* By id, or by NAME[:TAG] among the names of owner, then those of root (which all may use).
  * Whether the caller may see what an id finds is the caller's business. NULL when there is none. */
@@ -102,6 +109,7 @@ int template_store_add(TemplateStore *s, const char *id, Template **ret);
 Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag);
 Template *template_store_find_id(const TemplateStore *s, const char *id);
 char **template_aliases_free(char **l);
+int template_aliases_copy(char **l, char ***ret);
 
 /* Splits "name[:tag]"; -EINVAL when either is not valid. */
 int template_ref_parse(const char *ref, char **ret_name, char **ret_tag);

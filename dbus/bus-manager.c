@@ -302,6 +302,10 @@ const sd_bus_vtable bus_manager_vtable[] = {
         SD_BUS_METHOD_WITH_ARGS("RemoveTemplate", SD_BUS_ARGS("s", name), SD_BUS_NO_RESULT,
                                 bus_method_remove_template, SD_BUS_VTABLE_UNPRIVILEGED),
 
+        SD_BUS_METHOD_WITH_ARGS("ExportTemplate", SD_BUS_ARGS("s", name, "h", file), SD_BUS_RESULT("o", job),
+                                bus_method_export_template, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("ImportTemplate", SD_BUS_ARGS("s", name, "h", file, "a{sv}", options),
+                                SD_BUS_RESULT("o", job), bus_method_import_template, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("CollectGarbage", SD_BUS_ARGS("a{sv}", options),
                                 SD_BUS_RESULT("a(sst)", garbage, "s", note), bus_method_collect_garbage,
                                 SD_BUS_VTABLE_UNPRIVILEGED),

@@ -86,6 +86,8 @@ const char *bus_template_name(const Template *t, char buf[static BUS_TEMPLATE_NA
 
 /* "NAME[:TAG]"; negative with error set when it is not that. */
 int bus_parse_template_name(const char *s, char **ret_name, char **ret_tag, sd_bus_error *error);
+/* Makes each "NAME:TAG"; aliases may be NULL. */
+int bus_parse_aliases(char **aliases, sd_bus_error *error);
 
 /* "snapshot", "checkpoint", "pause", "template"; NULL: of a kind that is no object. */
 const char *bus_snapshot_kind(const Snapshot *s);
@@ -119,6 +121,8 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_alias_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_export_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_import_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_collect_garbage(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_list_template_names(sd_bus_message *m, void *userdata, sd_bus_error *error);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What a caller does with what is in the store: naming templates, freeing what nothing refers to. */
+/* What a caller does with what is in the store: naming templates, taking them from host to host, freeing what nothing
+ * refers to. */
 
 #include <stdio.h>
 
@@ -134,4 +135,84 @@ int bus_method_collect_garbage(sd_bus_message *m, void *userdata, sd_bus_error *
                 return r;
         return bus_keep_call(m, manager_collect_garbage(bus_front->manager, actor, dry_run, on_collected,
                                                         sd_bus_message_ref(m), error));
+}
+
+int bus_parse_aliases(char **aliases, sd_bus_error *error) {
+        size_t n = 0;
+
+        for (char **a = aliases; a && *a; a++) {
+                _cleanup_free_ char *name = NULL, *tag = NULL;
+                char *full;
+                int r = bus_parse_template_name(*a, &name, &tag, error);
+
+                if (r < 0)
+                        return r;
+                if (asprintf(&full, "%s:%s", name, tag) < 0)
+                        return -ENOMEM;
+                free(*a);
+                *a = full;
+                if (++n > TEMPLATE_ALIASES_MAX)
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "More than %u aliases", TEMPLATE_ALIASES_MAX);
+        }
+        return 0;
+}
+
+int bus_method_export_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        char path[CUBE_BUS_PATH_MAX];
+        const char *ref;
+        Job *job = NULL;
+        Template *t;
+        uid_t actor;
+        int fd;
+
+        int r = sd_bus_message_read(m, "sh", &ref, &fd);
+        if (r < 0)
+                return r;
+        r = bus_actor(m, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = bus_find_template(actor, ref, &t, error);
+        if (r < 0)
+                return r;
+
+        const BusAccess access = {
+                .action = POLKIT_TEMPLATES, .owner = t->owner_uid, .key = "template", .value = t->id,
+        };
+        r = bus_authorize(m, &access, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = manager_export_template(bus_front->manager, t, actor, fd, &job, error);
+        return r < 0 ? r : sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_JOB, job->id));
+}
+
+int bus_method_import_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_free_ char *base = NULL, *tag = NULL;
+        _cleanup_strv_ char **aliases = NULL;
+        const BusOption options[] = { { "alias", BUS_OPTION_STRV, &aliases, 0 } };
+        TemplateImportParams params = {};
+        char path[CUBE_BUS_PATH_MAX];
+        const char *name;
+        Job *job = NULL;
+
+        int r = sd_bus_message_read(m, "sh", &name, &params.in_fd);
+        if (r < 0)
+                return r;
+        const BusAccess access = {
+                .action = POLKIT_TEMPLATES, .owner = BUS_OWNER_NONE, .key = "template", .value = name,
+        };
+        r = bus_authorize(m, &access, &params.owner_uid, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        if (r >= 0 && *name)
+                r = bus_parse_template_name(name, &base, &tag, error);
+        if (r >= 0)
+                r = bus_parse_aliases(aliases, error);
+        if (r < 0)
+                return r;
+        params.name = base;
+        params.tag = tag;
+        params.aliases = aliases;
+        r = manager_import_template(bus_front->manager, &params, &job, error);
+        return r < 0 ? r : sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_JOB, job->id));
 }

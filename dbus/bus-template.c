@@ -1,26 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
-
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
 #include "dbus/bus-policy.h"
-
-/* Each as "NAME:TAG". */
-static int parse_aliases(char **aliases, sd_bus_error *error) {
-        for (char **a = aliases; a && *a; a++) {
-                _cleanup_free_ char *name = NULL, *tag = NULL;
-                char *full;
-                int r = bus_parse_template_name(*a, &name, &tag, error);
-
-                if (r < 0)
-                        return r;
-                if (asprintf(&full, "%s:%s", name, tag) < 0)
-                        return -ENOMEM;
-                free(*a);
-                *a = full;
-        }
-        return 0;
-}
 
 /* What a build without a guest can't do is refused: it would not be what was asked for. */
 static int check_cold(const TemplateWarmSpec *warm, const BusPolicy *build_policy, sd_bus_error *error) {
@@ -93,7 +74,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         if (r >= 0)
                 r = bus_parse_template_name(name, &base, &tag, error);
         if (r >= 0)
-                r = parse_aliases(aliases, error);
+                r = bus_parse_aliases(aliases, error);
         if (r < 0)
                 return r;
         params.name = base;

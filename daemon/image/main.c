@@ -15,6 +15,8 @@
  *      remove ENTRY...               3 the store
  *      usage [ID...]                 3 what nothing refers to, these templates gone; 4 the store
  *      sweep                         3 the store
+ *      pack                          stdin pack.json, stdout the pack, 3 progress, 4 and on its members
+ *      unpack MAX                    stdin a pack, stdout its pack.json, 3 progress, 4 and on its members
  *
  * Exit status 0, or 1 and one line on stderr. */
 
@@ -29,6 +31,7 @@
 #include "daemon/image/copy-in.h"
 #include "daemon/image/initramfs.h"
 #include "daemon/image/kernel-image.h"
+#include "daemon/image/pack.h"
 #include "daemon/image/rootfs.h"
 #include "daemon/image/slurp.h"
 #include "daemon/image/store.h"
@@ -214,6 +217,17 @@ static int verb_sweep(char **args, int n_args, Fault *fault) {
         return store_sweep(STORE_FD, fault);
 }
 
+static int verb_pack(char **args, int n_args, Fault *fault) {
+        return pack_write(fault);
+}
+
+static int verb_unpack(char **args, int n_args, Fault *fault) {
+        uint64_t max;
+        int r = parse_max(args[0], &max, fault);
+
+        return r < 0 ? r : pack_read(max, fault);
+}
+
 static const Verb verbs[] = {
         { "kernel", 0, 0, CONFINE_STREAMS, false, verb_kernel },
         { "initramfs", 0, 1, CONFINE_TREE, false, verb_initramfs },
@@ -226,6 +240,8 @@ static const Verb verbs[] = {
         { "name", 2, 3, CONFINE_STORE, false, verb_name },
         { "remove", 1, 64, CONFINE_STORE, false, verb_remove },
         { "usage", 0, USAGE_TEMPLATES_MAX, CONFINE_TREE, false, verb_usage },
+        { "pack", 0, 0, CONFINE_STREAMS, false, verb_pack },
+        { "unpack", 1, 1, CONFINE_FILES, false, verb_unpack },
         { "sweep", 0, 0, CONFINE_STORE, false, verb_sweep },
 };
 

@@ -624,6 +624,46 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         return sd_event_add_time_relative(m->event, &source, CLOCK_MONOTONIC, 50 * USEC_PER_MSEC, 0, on_build_step, j);
 }
 
+/* A job that has no steps of its own; what it was asked for is in the log. */
+static int new_job(Manager *m, uid_t owner, const char *kind, char *subject, Job **ret) {
+        sd_event_source *source;
+        Job *j = new0(Job, 1);
+
+        if (!subject || pipe2(log_fds, O_CLOEXEC) < 0)
+                return -errno;
+        *j = (Job) { .manager = m, .owner_uid = owner, .kind = strdup(kind), .subject = subject, .step = strdup(kind),
+                     .created_usec = now_usec(), .priv = (struct JobPrivate *) (intptr_t) log_fds[1] };
+        snprintf(j->id, sizeof(j->id), "j%011llu", ++n_made);
+        m->jobs = realloc(m->jobs, (m->n_jobs + 1) * sizeof(Job *));
+        m->jobs[m->n_jobs++] = j;
+        m->hooks->job_added(m, j);
+        *ret = j;
+        return sd_event_add_time_relative(m->event, &source, CLOCK_MONOTONIC, 50 * USEC_PER_MSEC, 0, on_build_step, j);
+}
+
+int manager_export_template(Manager *m, const Template *t, uid_t actor, int out_fd, Job **ret, sd_bus_error *error) {
+        char *subject = NULL;
+
+        if (asprintf(&subject, "%s:%s", streq(t->name, "online") ? "broken" : t->name, t->tag) < 0 ||
+            dprintf(out_fd, "the pack of %s\n", t->id) < 0)
+                return -errno;
+        return new_job(m, actor, "export-template", subject, ret);
+}
+
+int manager_import_template(Manager *m, const TemplateImportParams *p, Job **ret, sd_bus_error *error) {
+        char *subject = NULL, text[64] = "";
+
+        if (read(p->in_fd, text, sizeof(text) - 1) < 0 ||
+            asprintf(&subject, "%s:%s", p->name ? p->name : "as-it-says", p->name ? p->tag : "latest") < 0)
+                return -errno;
+        int r = new_job(m, p->owner_uid, "import-template", subject, ret);
+        (void) dprintf(log_fds[1], "import of %s as %s", text, subject);
+        for (char **a = p->aliases; a && *a; a++)
+                (void) dprintf(log_fds[1], " and %s", *a);
+        (void) dprintf(log_fds[1], "\n");
+        return r;
+}
+
 Snapshot *snapshot_store_find_template(SnapshotStore *s, const char *template_id) {
         return NULL;
 }

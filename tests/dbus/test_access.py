@@ -145,6 +145,15 @@ def test_names_are_the_owners(host):
     assert 'name ours:latest of 1: tprivateprivat by 0\n' in host.log()
 
 
+def test_what_is_exported_is_for_its_owner(host, tmp_path):
+    """Root's templates everybody may use, but what the memory of their guests has is root's."""
+    for name, uid, words in (('python', NOBODY, DENIED), ('private', NOBODY, 'No template'), ('private', OTHER, None)):
+        result = host.ctl('-q', 'template', 'export', name, '-', uid=uid)
+        assert (result.stdout == 'the pack of tprivateprivat\n') if words is None else (words in result.stderr and result.stdout == '')
+    denied = host.ctl('template', 'import', '/dev/null', uid=NOBODY)
+    assert denied.returncode == 1 and DENIED in denied.stderr
+
+
 def test_polkit_allows_by_action(polkit):
     host = polkit
     i = host.create()

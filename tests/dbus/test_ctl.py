@@ -453,6 +453,25 @@ def test_template_alias(host, tmp_path):
     assert built.returncode == 0 and 'also named a:latest\nalso named b:1\n' in built.stderr
 
 
+def test_template_export_and_import(host, tmp_path):
+    path = tmp_path / 'python.cube'
+    good = host.ctl('template', 'export', 'python', path)
+    assert good.returncode == 0 and good.stdout == '' and path.read_text() == 'the pack of tpythonpython\n'
+    again = host.ctl('template', 'export', 'python', path)
+    assert again.returncode == 1 and 'File exists' in again.stderr and path.read_text() != ''
+    # nothing but the template on stdout; and of one that fails no file is left
+    assert host.ctl('-q', 'template', 'export', 'python', '-').stdout == 'the pack of tpythonpython\n'
+    bad = host.ctl('template', 'export', 'online', tmp_path / 'online.cube')
+    assert bad.returncode == 1 and 'not a tar' in bad.stderr and not (tmp_path / 'online.cube').exists()
+
+    result = host.ctl('template', 'import', '--alias', 'a', path, 'mine:1')
+    assert result.returncode == 0 and result.stdout == 'tfakefakefake\n'
+    assert 'import of the pack of tpythonpython\n as mine:1 and a:latest\n' in result.stderr
+    result = host.ctl('template', 'import', '-', input='a stream')
+    assert result.returncode == 0 and 'import of a stream as as-it-says:latest' in result.stderr
+    assert 'No such file' in host.ctl('template', 'import', '/nonexistent').stderr
+
+
 def test_gc(host):
     dry = host.ctl('gc', '--dry-run')
     lines = dry.stdout.splitlines()
@@ -518,6 +537,9 @@ def test_template_build_cancel(host, tmp_path):
     (['template', 'build', 'a'], 'needs --rootfs'),
     (['template', 'build', 'a', '--rootfs', '/x', '--alias', 'a/b'], 'not NAME'),
     (['template', 'alias', 'a/b', 'python'], 'not NAME'),
+    (['template', 'export', 'python'], 'needs more arguments'),
+    (['template', 'export', 'nosuch', '-'], "No template 'nosuch'"),
+    (['template', 'import', '/dev/null', 'a/b'], 'not NAME'),
     (['template', 'alias', 'a'], 'needs more arguments'),
     (['template', 'alias', 'a', 'nosuch'], "No template 'nosuch'"),
     (['template', 'build', 'a', '--rootfs', '/nonexistent'], 'No such file'),
