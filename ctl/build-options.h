@@ -82,7 +82,8 @@ enum {
 #define BUILD_HELP                                                                      \
         "  list | show NAME... | rm NAME... | alias ALIAS[:TAG] NAME[:TAG] | alias --remove ALIAS[:TAG]\n" \
         "  export NAME FILE|- | import [--alias=NAME[:TAG]] FILE|- [NAME[:TAG]]\n"       \
-        "  build NAME[:TAG] --rootfs=...\n"                                             \
+        "  build NAME[:TAG] --rootfs=... | build [NAME[:TAG]] --file=cube.json\n"       \
+        "     --file=FILE          Options as cube.json(5) has them; those given here win\n" \
         "     --rootfs=TAR|DIR     The guest's root file system; - for a tar on stdin\n" \
         "     --kernel=FILE        vmlinux or bzImage; default: the newest in /boot\n"  \
         "     --modules=DIR        Its modules; default: /lib/modules/RELEASE\n"        \

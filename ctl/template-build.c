@@ -5,15 +5,20 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "ctl/build-file.h"
 #include "ctl/build-options.h"
 #include "ctl/ctl.h"
 #include "ctl/job.h"
 #include "ctl/template.h"
 #include "ctl/values.h"
 
+/* Options that are looked at twice. */
+#define GIVEN_MAX 1024U
+
 typedef struct Build {
         const char *name;
         BuildOptions options;
+        BuildFile file;
 
         sd_bus *bus;
         char *job;          /* path */
@@ -21,6 +26,7 @@ typedef struct Build {
 
 static void build_done(Build *b) {
         build_options_done(&b->options);
+        build_file_done(&b->file);
         free(b->job);
 }
 
@@ -84,26 +90,49 @@ static int start_job(Build *b) {
         return b->job ? 0 : -ENOMEM;
 }
 
+static const struct option options[] = {
+        CTL_GLOBAL_OPTIONS,
+        BUILD_OPTIONS,
+        { "file", required_argument, NULL, 'f' },
+        {},
+};
+
+/* What stands on the command line wins over the file, and so the file is read first, knowing what that is. */
+static int load_file(int argc, char **argv, Build *b) {
+        int given[GIVEN_MAX], c;
+        const char *path = NULL;
+        size_t n = 0;
+
+        /* What is wrong is said the second time. */
+        opterr = 0;
+        ctl_reset_getopt();
+        while ((c = getopt_long(argc, argv, CTL_GLOBAL_SHORT BUILD_SHORT "f:", options, NULL)) >= 0)
+                if (c == 'f')
+                        path = optarg;
+                else if (n < ELEMENTSOF(given))
+                        given[n++] = c;
+        opterr = 1;
+        return path ? build_file_load(&b->file, path, given, n, &b->options) : 0;
+}
+
 static int parse(int argc, char **argv, Build *b) {
-        static const struct option options[] = {
-                CTL_GLOBAL_OPTIONS,
-                BUILD_OPTIONS,
-                {},
-        };
         int c, r;
 
+        r = load_file(argc, argv, b);
+        if (r < 0)
+                return r;
         ctl_reset_getopt();
-        while ((c = getopt_long(argc, argv, CTL_GLOBAL_SHORT BUILD_SHORT, options, NULL)) >= 0) {
-                r = build_option(&b->options, c);
+        while ((c = getopt_long(argc, argv, CTL_GLOBAL_SHORT BUILD_SHORT "f:", options, NULL)) >= 0) {
+                r = c == 'f' ? 1 : build_option(&b->options, c);
                 if (r == 0)
                         r = ctl_global_option(c);
                 if (r < 0)
                         return r;
         }
-        r = ctl_check_arguments(argc, argv, 1, 1);
+        r = ctl_check_arguments(argc, argv, b->file.name ? 0 : 1, 1);
         if (r < 0)
                 return r;
-        b->name = argv[optind];
+        b->name = optind < argc ? argv[optind] : b->file.name;
         r = value_template_name(b->name);
         return r < 0 ? r : build_options_check(&b->options);
 }

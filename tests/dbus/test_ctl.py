@@ -453,6 +453,25 @@ def test_template_alias(host, tmp_path):
     assert built.returncode == 0 and 'also named a:latest\nalso named b:1\n' in built.stderr
 
 
+def test_template_build_from_a_file(host, tmp_path):
+    """From another directory than that of the file."""
+    repository = tmp_path / 'repository'
+    (repository / 'app').mkdir(parents=True)
+    (repository / 'root.tar').write_bytes(b'')
+    (repository / 'cube.json').write_text(json.dumps({
+        'name': 'web:1', 'rootfs': 'root.tar', 'memory': '256M', 'cpus': 2, 'copy': ['app:/srv/app'], 'alias': ['web'],
+        'setup': ['true'], 'network': 'internet'}))
+    good = host.ctl('template', 'build', '--file', repository / 'cube.json')
+    assert good.returncode == 0 and 'copy of a directory to /srv/app\n' in good.stderr and 'also named web:latest' in good.stderr
+    assert 'build web: network internet' in host.log()
+    other = host.ctl('template', 'build', 'mine', '--file', repository / 'cube.json', '--network', 'deny', '--alias', 'b', '--alias', 'c')
+    assert 'also named b:latest\nalso named c:latest\n' in other.stderr and 'also named web' not in other.stderr
+    assert 'build mine: network deny' in host.log()
+    (repository / 'cube.json').write_text('{"name": "web", "rootfs": "root.tar", "colour": "red"}')
+    bad = host.ctl('template', 'build', '--file', repository / 'cube.json')
+    assert bad.returncode == 1 and 'there is no key "colour"' in bad.stderr
+
+
 def test_template_export_and_import(host, tmp_path):
     path = tmp_path / 'python.cube'
     good = host.ctl('template', 'export', 'python', path)
@@ -534,6 +553,8 @@ def test_template_build_cancel(host, tmp_path):
     (['list', 'x'], "does not take 'x'"),
     (['list', '--nosuch'], 'nosuch'),
     (['template', 'build', 'a/b', '--rootfs', '/x'], 'not NAME'),
+    (['template', 'build', '--file', '/nonexistent'], 'No such file'),
+    (['template', 'build', '--file', '/dev/null'], 'ends amid something'),
     (['template', 'build', 'a'], 'needs --rootfs'),
     (['template', 'build', 'a', '--rootfs', '/x', '--alias', 'a/b'], 'not NAME'),
     (['template', 'alias', 'a/b', 'python'], 'not NAME'),
