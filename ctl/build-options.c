@@ -56,6 +56,14 @@ static int add_copy(BuildOptions *o, const char *s) {
         return r < 0 ? r : 1;
 }
 
+static int add_alias(BuildOptions *o, const char *s) {
+        int r = value_template_name(s);
+
+        if (r >= 0)
+                r = text_strv_add(&o->aliases, s);
+        return r < 0 ? r : 1;
+}
+
 static int template_option(BuildOptions *o, int c) {
         switch (c) {
         case BUILD_ROOTFS:
@@ -79,6 +87,8 @@ static int template_option(BuildOptions *o, int c) {
                 return value_size("disk", optarg, &o->disk_bytes);
         case BUILD_CPUS:
                 return value_cpus(optarg, &o->cpus);
+        case BUILD_ALIAS:
+                return add_alias(o, optarg);
         case BUILD_TIMEOUT:
                 return value_time("timeout", optarg, &o->timeout_usec);
         }
@@ -136,6 +146,7 @@ void build_options_done(BuildOptions *o) {
                 free(c->path);
                 safe_close(c->fd);
         }
+        o->aliases = text_strv_free(o->aliases);
         o->setup = text_strv_free(o->setup);
         exec_options_done(&o->exec);
         policy_options_done(&o->policy);
@@ -167,6 +178,8 @@ static int append_template(sd_bus_message *m, const BuildOptions *o, int kernel_
                 r = append_u64(m, "disk", o->disk_bytes);
         if (r >= 0 && o->cpus > 0)
                 r = sd_bus_message_append(m, "{sv}", "cpus", "u", o->cpus);
+        if (r >= 0)
+                r = ctl_append_strings(m, "alias", o->aliases);
         return r < 0 ? r : append_u64(m, "timeout", o->timeout_usec);
 }
 

@@ -20,6 +20,7 @@ typedef struct BuildCopy {
 
 typedef struct BuildOptions {
         const char *rootfs, *kernel, *modules, *cmdline;
+        char **aliases;
         bool no_modules, no_warm;
         uint64_t mem_bytes, disk_bytes;
         uint32_t cpus;
@@ -49,6 +50,7 @@ enum {
         BUILD_READY,
         BUILD_TIMEOUT,
         BUILD_READY_TIMEOUT,
+        BUILD_ALIAS,
 };
 
 #define BUILD_SHORT "e:u:C:"
@@ -61,6 +63,7 @@ enum {
         { "memory", required_argument, NULL, BUILD_MEMORY },            \
         { "cpus", required_argument, NULL, BUILD_CPUS },                \
         { "disk", required_argument, NULL, BUILD_DISK },                \
+        { "alias", required_argument, NULL, BUILD_ALIAS },              \
         { "no-warm", no_argument, NULL, BUILD_NO_WARM },                \
         { "copy", required_argument, NULL, BUILD_COPY },                \
         { "setup", required_argument, NULL, BUILD_SETUP },              \
@@ -77,12 +80,16 @@ enum {
         { "cwd", required_argument, NULL, 'C' }
 
 #define BUILD_HELP                                                                      \
-        "  list | show NAME... | rm NAME... | build NAME[:TAG] --rootfs=...\n"          \
+        "  list | show NAME... | rm NAME... | alias ALIAS[:TAG] NAME[:TAG] | alias --remove ALIAS[:TAG]\n" \
+        "  export NAME FILE|- | import [--alias=NAME[:TAG]] FILE|- [NAME[:TAG]]\n"       \
+        "  build NAME[:TAG] --rootfs=... | build [NAME[:TAG]] --file=cube.json\n"       \
+        "     --file=FILE          Options as cube.json(5) has them; those given here win\n" \
         "     --rootfs=TAR|DIR     The guest's root file system; - for a tar on stdin\n" \
         "     --kernel=FILE        vmlinux or bzImage; default: the newest in /boot\n"  \
         "     --modules=DIR        Its modules; default: /lib/modules/RELEASE\n"        \
         "     --no-modules         All drivers are in the kernel\n"                     \
         "     --cmdline=TEXT       Behind our own\n"                                    \
+        "     --alias=NAME[:TAG]   One more name for it; may be repeated\n"               \
         "     --memory=SIZE --cpus=N --disk=SIZE   Defaults of its sandboxes\n"         \
         "     --copy=SRC:DEST      A file or directory, put into the guest before all commands\n" \
         "     --setup=COMMAND      Run in the guest before it is saved; may be repeated\n" \

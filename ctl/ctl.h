@@ -121,6 +121,7 @@ int verb_create(int argc, char **argv);
 int verb_exec(int argc, char **argv);
 int verb_fork(int argc, char **argv);
 int verb_forward(int argc, char **argv);
+int verb_gc(int argc, char **argv);
 int verb_kill(int argc, char **argv);
 int verb_limit(int argc, char **argv);
 int verb_list(int argc, char **argv);

@@ -52,7 +52,9 @@ static const Verb verbs[] = {
           "  -f --follow             Go on with what comes\n"
           "  -n --lines=N            The last N only\n"
           "     --console            The guest's serial console instead\n", verb_logs, 1 },
-        { "template", "list|show|build|rm", "Manage templates", BUILD_HELP, verb_template, 1 },
+        { "template", "list|show|build|alias|export|import|rm", "Manage templates", BUILD_HELP, verb_template, 1 },
+        { "gc", "", "Free what nothing refers to",
+          "     --dry-run            Only say what that is\n", verb_gc, 1 },
         { "check", "", "Say what this host can do, and what to do about what it can't", NULL, verb_check, 1 },
 };
 

@@ -182,6 +182,13 @@ static void print_object(json_object *o) {
         }
 }
 
+static void print_array(json_object *o) {
+        for (size_t i = 0; i < json_object_array_length(o); i++) {
+                fputs(i > 0 ? " " : "", stdout);
+                print_text(strempty(json_object_get_string(json_object_array_get_idx(o, i))));
+        }
+}
+
 static void print_value(const char *name, json_object *v) {
         switch (json_object_get_type(v)) {
         case json_type_int:
@@ -189,6 +196,9 @@ static void print_value(const char *name, json_object *v) {
                 break;
         case json_type_object:
                 print_object(v);
+                break;
+        case json_type_array:
+                print_array(v);
                 break;
         case json_type_boolean:
                 fputs(json_object_get_boolean(v) ? "yes" : "no", stdout);

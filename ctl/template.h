@@ -4,3 +4,5 @@
 /* The words behind `template`. */
 
 int template_build(int argc, char **argv);
+int template_export(int argc, char **argv);
+int template_import(int argc, char **argv);

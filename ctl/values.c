@@ -30,3 +30,14 @@ int value_cpu_quota(const char *s, uint64_t *ret) {
                 return ctl_usage("--cpu-quota=%s is not a percentage; give one like 50%%.", s);
         return 1;
 }
+
+int value_template_name(const char *s) {
+        const char *colon = strchr(s, ':');
+        _cleanup_free_ char *name = colon ? strndup(s, (size_t) (colon - s)) : strdup(s);
+
+        if (!name)
+                return -ENOMEM;
+        if (!template_name_valid(name) || (colon && !template_name_valid(colon + 1)))
+                return ctl_usage("'%s' is not NAME or NAME:TAG (letters, digits and . _ -, at most 63 each).", s);
+        return 1;
+}

@@ -10,3 +10,5 @@ int value_size(const char *option, const char *s, uint64_t *ret);
 int value_time(const char *option, const char *s, uint64_t *ret);
 int value_cpus(const char *s, uint32_t *ret);
 int value_cpu_quota(const char *s, uint64_t *ret);
+/* NAME[:TAG] */
+int value_template_name(const char *s);

@@ -677,12 +677,17 @@ static void audit_template(Audit *a, const char *id, const char *event, const ch
                 add(&b, "CUBE_ACTOR_UID", "%u", (unsigned) actor);
         add_text(&b, "CUBE_TEMPLATE", template_id);
         add_text(&b, "CUBE_TEMPLATE_NAME", name);
-        add(&b, "MESSAGE", "Template %.128s (%.32s) %s", strempty(name), strempty(template_id), verb);
+        add(&b, "MESSAGE", "Template %.128s%s%.32s%s %s", strempty(name), template_id ? " (" : "", strempty(template_id),
+            template_id ? ")" : "", verb);
         audit_submit(a, &b);
 }
 
 void audit_template_built(Audit *a, uid_t actor, const char *name, const char *id) {
         audit_template(a, AUDIT_ID_TEMPLATE_BUILT, "template-built", "built", actor, name, id);
+}
+
+void audit_template_named(Audit *a, uid_t actor, const char *name, const char *id) {
+        audit_template(a, AUDIT_ID_TEMPLATE_NAMED, "template-named", id ? "named so" : "is no name any more", actor, name, id);
 }
 
 void audit_template_removed(Audit *a, uid_t actor, const char *name, const char *id) {

@@ -30,6 +30,7 @@
 #define AUDIT_ID_DENIED "21063cc8e33e4d6182a432b1d609c8ba"
 #define AUDIT_ID_ADOPTED "d2b94d144ccf40d68332a6024d48a242"
 #define AUDIT_ID_TEMPLATE_BUILT "77ce214782aa402d91cb1ec53b2c6a9a"
+#define AUDIT_ID_TEMPLATE_NAMED "80b933ca45584ee0826f1f575447a7d9"
 #define AUDIT_ID_TEMPLATE_REMOVED "7079e97f6cd2487db8a7d8ebceb8c3e4"
 #define AUDIT_ID_LOST "9287f95a5ef340e7be78b1066bb5f1a5"
 #define AUDIT_ID_FAILED "f53131af51794eb99bc6d039a557a5ea"
@@ -92,4 +93,6 @@ void audit_network_denied(Audit *a, const Sandbox *s, const NetEventInfo *event)
 /* A name that a guest asked for in vain, or whose answer led to where it may not. */
 void audit_name_denied(Audit *a, const Sandbox *s, const NetEventInfo *event);
 void audit_template_built(Audit *a, uid_t actor, const char *name, const char *id);
+/* id: NULL when the name stands for nothing any more. */
+void audit_template_named(Audit *a, uid_t actor, const char *name, const char *id);
 void audit_template_removed(Audit *a, uid_t actor, const char *name, const char *id);

@@ -13,7 +13,6 @@
 #include "daemon/template-warm.h"
 #include "dbus/bus-errors.h"
 
-#define BUILDS_MAX 4U
 
 /* One build under way; its own and its job's owner until done. */
 typedef struct BuildJob {
@@ -109,22 +108,20 @@ static void fail_job(Job *j, int r, const char *message) {
         job_fail(j, &e);
 }
 
-/* What a template's sandboxes start from goes with it, or with the build that came to nothing. */
-static void drop_warm_snapshot(Manager *m, const char *template_id) {
+void manager_announce_template(Manager *m, Template *t) {
+        host_network_add_template(m->network, t);
+        if (m->hooks && m->hooks->template_added)
+                m->hooks->template_added(m, t);
+        t->renamed = false;
+        manager_tell_renamed(m);
+}
+
+void manager_drop_warm_snapshot(Manager *m, const char *template_id) {
         Snapshot *s = snapshot_store_find_template(m->snapshots, template_id);
         int r = s ? snapshot_remove(s, NULL, NULL) : 0;
 
         if (r < 0)
                 log_warning_errno(r, "The snapshot of template %s can't be removed: %m", template_id);
-}
-
-/* Who carried the name before does so no longer. */
-static void tell_renamed(Manager *m, const Template *built) {
-        for (size_t i = 0; m->hooks && m->hooks->template_changed && i < m->templates->n_templates; i++) {
-                Template *t = m->templates->templates[i];
-                if (t != built && t->owner_uid == built->owner_uid && streq(t->name, built->name) && streq(t->tag, built->tag))
-                        m->hooks->template_changed(m, t);
-        }
 }
 
 static void on_done(TemplateBuild *build, int r, const char *message, Template *t, void *userdata) {
@@ -133,17 +130,14 @@ static void on_done(TemplateBuild *build, int r, const char *message, Template *
         Job *j = b->job;
 
         if (r < 0)
-                drop_warm_snapshot(m, template_build_id(build));
+                manager_drop_warm_snapshot(m, template_build_id(build));
         if (r == -ECANCELED)
                 job_canceled(j);
         else if (r < 0)
                 fail_job(j, r, message);
         else {
                 audit_template_built(m->audit, j->owner_uid, j->subject, t->id);
-                host_network_add_template(m->network, t);
-                if (m->hooks && m->hooks->template_added)
-                        m->hooks->template_added(m, t);
-                tell_renamed(m, t);
+                manager_announce_template(m, t);
                 job_done(j, t->id);
         }
         build_job_free(b);
@@ -155,7 +149,7 @@ static void on_cancel(Job *j, void *userdata) {
         template_build_cancel(b->build);
 }
 
-static size_t count_builds(const Manager *m) {
+size_t manager_count_jobs(const Manager *m) {
         size_t n = 0;
 
         for (size_t i = 0; i < m->n_jobs; i++)
@@ -188,7 +182,7 @@ static int start_build(BuildJob *b, const TemplateBuildParams *params, sd_bus_er
 int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **ret, sd_bus_error *error) {
         char subject[160];
 
-        if (count_builds(m) >= BUILDS_MAX)
+        if (manager_count_jobs(m) >= BUILDS_MAX)
                 return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%u templates are being built already; wait for one to end", BUILDS_MAX);
         BuildJob *b = new0(BuildJob, 1);
         if (!b)
@@ -211,6 +205,13 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         build_jobs = b;
         *ret = b->job;
         return 0;
+}
+
+bool manager_is_building(const Manager *m, const char *template_id) {
+        for (const BuildJob *b = build_jobs; b; b = b->next)
+                if (streq(template_build_id(b->build), template_id))
+                        return true;
+        return manager_is_importing(m, template_id);
 }
 
 void manager_end_builds(Manager *m) {
@@ -255,8 +256,7 @@ static int fail_in_use(const Manager *m, const Template *t, uid_t actor, sd_bus_
                                  named > 0 && named < t->n_users ? " ..." : "");
 }
 
-/* The next snapshot of a sandbox of that template; starts with NULL. */
-static const Snapshot *next_snapshot(const Manager *m, const Template *t, const Snapshot *after) {
+const Snapshot *manager_next_snapshot_on(const Manager *m, const Template *t, const Snapshot *after) {
         for (size_t i = 0; i < m->snapshots->n_snapshots; i++) {
                 const Snapshot *s = m->snapshots->snapshots[i];
                 if (after)
@@ -272,7 +272,7 @@ static int check_snapshots(const Manager *m, const Template *t, uid_t actor, sd_
         size_t n = 0, total = 0, named = 0;
         char ids[256] = "";
 
-        for (const Snapshot *s = NULL; (s = next_snapshot(m, t, s));) {
+        for (const Snapshot *s = NULL; (s = manager_next_snapshot_on(m, t, s));) {
                 total++;
                 if ((actor != 0 && actor != s->owner_uid) || n + strlen(s->id) + 3 > sizeof(ids))
                         continue;
@@ -292,6 +292,8 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
 
         if (t->n_users > 0)
                 return fail_in_use(m, t, actor, error);
+        if (template_store_is_busy(m->templates, STORE_JOB_NAME, t->id))
+                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "Template %s is being given a name; try again", t->id);
         int r = check_snapshots(m, t, actor, error);
         if (r < 0)
                 return r;
@@ -314,7 +316,7 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
                 return sd_bus_error_set_errnof(error, -r, "Template %s can't be removed: %s", name, strerror(-r));
         }
         (void) TAKE_PTR(q);
-        drop_warm_snapshot(m, id);
+        manager_drop_warm_snapshot(m, id);
         audit_template_removed(m->audit, actor, name, id);
         return 0;
 }

@@ -14,6 +14,7 @@ typedef struct LoopClock {
 } LoopClock;
 
 struct Forgetting;
+typedef struct Garbage Garbage;
 
 struct ManagerPrivate {
         Units *units;
@@ -35,6 +36,9 @@ struct ManagerPrivate {
         int lock_fd;               /* RuntimeDirectory/lock: one cubed at a time */
         char *uid_conflict;        /* what UIDRange= collides with; NULL = nothing */
         sd_event_source *status;   /* STATUS= once a round at most */
+        struct Import *imports;
+        struct Export *exports;
+        Garbage *garbage;          /* while it is being collected */
         struct Forgetting *forgetting; /* waits for another cube-stored: sandbox-keep.c */
 };
 
@@ -42,6 +46,22 @@ int manager_add_sandbox(Manager *m, Sandbox *s);
 void manager_remove_sandbox(Manager *m, Sandbox *s);
 /* Tells the service manager anew how many there are. */
 void manager_update_status(Manager *m);
+/* Names of templates changed: tells whose. */
+void manager_tell_renamed(Manager *m);
+/* Builds, exports and imports at a time. */
+#define BUILDS_MAX 4U
+size_t manager_count_jobs(const Manager *m);
+/* A new one is in the store. */
+void manager_announce_template(Manager *m, Template *t);
+/* What a template's sandboxes start from goes with it, or with the build that came to nothing. */
+void manager_drop_warm_snapshot(Manager *m, const char *template_id);
+/* Of one that is being built or imported: its id. */
+bool manager_is_importing(const Manager *m, const char *template_id);
+bool manager_is_building(const Manager *m, const char *template_id);
+/* The next snapshot of a sandbox of that template; starts with NULL. */
+const Snapshot *manager_next_snapshot_on(const Manager *m, const Template *t, const Snapshot *after);
+/* Ends it without a word. */
+Garbage *garbage_free(Garbage *g);
 /* Ends builds without a word; their jobs are found as failed by the next cubed. */
 void manager_end_builds(Manager *m);
 /* KVM of this host, found out once by cube-kvm-probe. */

@@ -18,6 +18,7 @@
 #include "daemon/job.h"
 #include "daemon/log.h"
 #include "daemon/manager-private.h"
+#include "daemon/template-pack.h"
 #include "daemon/sandbox-overlay.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/store-client.h"
@@ -96,6 +97,11 @@ Manager *manager_free(Manager *m) {
         if (m->snapshots)
                 m->snapshots->stopping = true;
         manager_end_builds(m);
+        if (m->priv) {
+                manager_end_exports(m);
+                manager_end_imports(m);
+                garbage_free(m->priv->garbage);
+        }
         free_sandboxes(m);
         sandbox_forget_none(m);
         while (m->n_jobs > 0)
@@ -589,8 +595,10 @@ static void load_new_templates(Manager *m) {
                 host_network_add_template(m->network, t);
                 if (m->hooks && m->hooks->template_added)
                         m->hooks->template_added(m, t);
+                t->renamed = false;
         }
         closedir(d);
+        manager_tell_renamed(m);
 }
 
 int manager_reload(Manager *m, sd_bus_error *error) {

@@ -84,6 +84,31 @@ typedef void (*TemplateRemoveDone)(Manager *m, const sd_bus_error *error, void *
 int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
                             sd_bus_error *error);
 
+/* name ("NAME:TAG") of owner stands for t from then on, of the same owner, or for nothing (t NULL). */
+int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
+                          void *userdata, sd_bus_error *error);
+
+/* Writes it to out_fd, with the guest that is saved for it. The job is actor's. Descriptors stay the caller's. */
+int manager_export_template(Manager *m, const Template *t, uid_t actor, int out_fd, Job **ret, sd_bus_error *error);
+typedef struct TemplateImportParams {
+        const char *name, *tag;   /* NULL: as the file says */
+        char **aliases;           /* "NAME:TAG", TEMPLATE_ALIASES_MAX at most */
+        uid_t owner_uid;
+        int in_fd;
+} TemplateImportParams;
+int manager_import_template(Manager *m, const TemplateImportParams *p, Job **ret, sd_bus_error *error);
+
+/* Finds what nothing refers to, and frees it unless dry_run: for root all, for others templates of theirs. kind is
+ * "template" (named by its id), "kernel", "leftover" or "name". note: for people, "" when there is nothing to say. */
+typedef struct GarbageItem {
+        const char *kind;
+        char *name;
+        uint64_t bytes;
+} GarbageItem;
+typedef void (*GarbageDone)(Manager *m, const sd_bus_error *error, const GarbageItem *items, size_t n, const char *note,
+                            void *userdata);
+int manager_collect_garbage(Manager *m, uid_t actor, bool dry_run, GarbageDone done, void *userdata, sd_bus_error *error);
+
 /* The longest single dispatch of the loop so far, without the time that others had the CPU; reset
  * starts anew. For property LoopMaxUSec. */
 uint64_t manager_loop_max_usec(Manager *m, bool reset);

@@ -17,6 +17,7 @@
  * of another boot may have lost anything, and is not loaded. Directories that begin with a dot are works in
  * progress and removals; they are removed when cubed starts. Nothing in here logs or knows the bus. */
 
+#include <json-c/json.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <systemd/sd-event.h>
@@ -53,6 +54,7 @@ typedef enum SnapshotFileKind {
 
 typedef struct SnapshotStore SnapshotStore;
 typedef struct Snapshot Snapshot;
+typedef struct Template Template;
 
 struct Snapshot {
         char id[21];
@@ -161,6 +163,12 @@ int snapshot_open_file(const Snapshot *s, SnapshotFileKind file, int *ret_fd);
  * its own, which is done by cube-stored meanwhile. When it is under way, done waits for that. Done when there
  * is nothing to merge, too. Whoever runs on the old files may go on. */
 int snapshot_flatten(Snapshot *s, SnapshotDone done, void *userdata);
+
+/* Of a SNAPSHOT_TEMPLATE, for another host: as in snapshot.json. */
+json_object *snapshot_describe(const Snapshot *s);
+/* Fills the fields of one that is new, whose files are there, from such a text: the guest of template t.
+ * -EBADMSG and a reason. */
+int snapshot_adopt(Snapshot *s, const char *text, size_t size, const Template *t, const char **ret_reason);
 
 /* Removal. A SNAPSHOT_USER that snapshots of others stand on: -EBUSY, and they are found by
  * snapshot_next_above(). A SNAPSHOT_TEMPLATE in any use: -EBUSY. What else has uses becomes a SNAPSHOT_LAYER:

@@ -540,10 +540,13 @@ void template_build_tell(TemplateBuild *b, const char *step, unsigned percent) {
 
 static int commit_start(TemplateBuild *b) {
         char uid[16], name[160];
-        const char *const argv[] = {
-                b->store->tools.cube_image, "commit", b->name, b->template->id, uid, name, NULL,
+        const char *argv[7 + TEMPLATE_ALIASES_MAX] = {
+                b->store->tools.cube_image, "commit", b->name, b->template->id, uid, name,
         };
         ToolSpec spec = TOOL_SPEC_INIT;
+
+        for (size_t i = 0; b->template->aliases && b->template->aliases[i]; i++)
+                argv[6 + i] = b->template->aliases[i];
 
         (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) b->template->owner_uid);
         (void) snprintf(name, sizeof(name), "%s:%s", b->template->name, b->template->tag);

@@ -33,3 +33,6 @@ typedef enum TemplateFile {
 #define STORE_REMOVE_PREFIX ".remove-"
 #define STORE_KERNELS ".kernels"
 #define STORE_NAMES "names"
+
+/* As many as a build can be given beside its name. */
+#define TEMPLATE_ALIASES_MAX 16

@@ -40,6 +40,19 @@ static const char *warm_spec_fault(const TemplateWarmSpec *s) {
         return NULL;
 }
 
+static const char *aliases_fault(char **aliases) {
+        size_t n = 0;
+
+        for (char **a = aliases; a && *a; a++) {
+                _cleanup_free_ char *name = NULL, *tag = NULL;
+                if (!strchr(*a, ':') || template_ref_parse(*a, &name, &tag) < 0)
+                        return "an alias is not NAME:TAG: letters, digits and ._- are allowed, 63 at most each";
+                if (++n > TEMPLATE_ALIASES_MAX)
+                        return "there are too many aliases, 16 at most";
+        }
+        return NULL;
+}
+
 const char *template_build_params_fault(const TemplateBuildParams *p) {
         if (!p->name || !template_name_valid(p->name))
                 return "the template's name is not valid: letters, digits and ._- are allowed, 63 at most";
@@ -58,7 +71,31 @@ const char *template_build_params_fault(const TemplateBuildParams *p) {
                         return "the kernel command line holds characters other than printable ASCII";
         if (strlen(strempty(p->cmdline)) > TEMPLATE_CMDLINE_MAX)
                 return "the kernel command line is too long";
-        return p->warm ? warm_spec_fault(p->warm) : NULL;
+        const char *fault = aliases_fault(p->aliases);
+        return fault || !p->warm ? fault : warm_spec_fault(p->warm);
+}
+
+static int copy_string(const char *s, char **ret) {
+        if (!s)
+                return 0;
+        *ret = strdup(s);
+        return *ret ? 0 : -ENOMEM;
+}
+
+static int copy_strings(char **l, char ***ret) {
+        size_t n = 0;
+        int r = 0;
+
+        if (!l)
+                return 0;
+        while (l[n])
+                n++;
+        *ret = new0(char *, n + 1);
+        if (!*ret)
+                return -ENOMEM;
+        for (size_t i = 0; i < n && r >= 0; i++)
+                r = copy_string(l[i], *ret + i);
+        return r;
 }
 
 int template_from_params(const TemplateBuildParams *p, Template **ret) {
@@ -82,7 +119,7 @@ int template_from_params(const TemplateBuildParams *p, Template **ret) {
         t->has_policy = p->policy;
         if (p->policy && sandbox_policy_copy(p->policy, &t->policy) < 0)
                 return -ENOMEM;
-        if (!t->id || !t->name || !t->tag || !t->cmdline)
+        if (!t->id || !t->name || !t->tag || !t->cmdline || template_aliases_copy(p->aliases, &t->aliases) < 0)
                 return -ENOMEM;
         *ret = TAKE_PTR(t);
         return 0;
@@ -116,29 +153,6 @@ int template_default_kernel(const char *boot_dir, char **ret_path) {
         if (!best)
                 return -ENOENT;
         return asprintf(ret_path, "%s/%s", boot_dir, best) < 0 ? -ENOMEM : 0;
-}
-
-static int copy_string(const char *s, char **ret) {
-        if (!s)
-                return 0;
-        *ret = strdup(s);
-        return *ret ? 0 : -ENOMEM;
-}
-
-static int copy_strings(char **l, char ***ret) {
-        size_t n = 0;
-        int r = 0;
-
-        if (!l)
-                return 0;
-        while (l[n])
-                n++;
-        *ret = new0(char *, n + 1);
-        if (!*ret)
-                return -ENOMEM;
-        for (size_t i = 0; i < n && r >= 0; i++)
-                r = copy_string(l[i], *ret + i);
-        return r;
 }
 
 static int copy_copies(const TemplateWarmSpec *s, TemplateWarmSpec *c) {

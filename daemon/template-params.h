@@ -42,6 +42,7 @@ typedef struct TemplateWarmSpec {
 typedef struct TemplateBuildParams {
         const char *name;
         const char *tag;          /* NULL: TEMPLATE_TAG_DEFAULT */
+        char **aliases;           /* "NAME:TAG", TEMPLATE_ALIASES_MAX at most; NULL: none */
         uid_t owner_uid;
         gid_t owner_gid;          /* a directory is read with the rights of these two; (gid_t) -1: the tools' group */
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/parse.h"
-#include "daemon/template.h"
+#include "daemon/template-private.h"
 #include "daemon/tool.h"
 
 #ifndef CUBE_LIBEXEC_DIR
@@ -22,23 +22,19 @@
 #define WARNINGS_MAX 64U
 #define LEFTOVERS_MAX 60U
 
-/* A child that removes something; owned by the store until it has ended. */
+/* Owned by the store until the child has ended. */
 typedef struct StoreJob StoreJob;
 struct StoreJob {
+        StoreJobKind kind;
         TemplateStore *store;
         StoreJob *next;
         Tool *tool;
-        char *id; /* NULL for leftovers */
+        char *id; /* may be NULL */
         template_removed_t done;
         void *userdata;
 };
 
-static inline void closedirp(DIR **d) {
-        if (*d)
-                (void) closedir(*d);
-}
-
-_printf_(2, 3) static void warn(TemplateStore *s, const char *format, ...) {
+void template_store_warn(TemplateStore *s, const char *format, ...) {
         char *text = NULL;
         va_list ap;
 
@@ -50,32 +46,23 @@ _printf_(2, 3) static void warn(TemplateStore *s, const char *format, ...) {
         va_end(ap);
 }
 
-static Template *find_id(const TemplateStore *s, const char *id) {
+Template *template_store_find_id(const TemplateStore *s, const char *id) {
         for (size_t i = 0; i < s->n_templates; i++)
                 if (streq(s->templates[i]->id, id))
                         return s->templates[i];
         return NULL;
 }
 
-static Template *find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag) {
-        for (size_t i = 0; i < s->n_templates; i++) {
-                Template *t = s->templates[i];
-                if (t->named && t->owner_uid == owner && streq(t->name, name) && streq(t->tag, tag))
-                        return t;
-        }
-        return NULL;
-}
-
 Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref) {
         _cleanup_free_ char *name = NULL, *tag = NULL;
-        Template *t = find_id(s, ref);
+        Template *t = template_store_find_id(s, ref);
 
         if (t)
                 return t;
         if (template_ref_parse(ref, &name, &tag) < 0)
                 return NULL;
-        t = find_name(s, owner, name, tag);
-        return t || owner == 0 ? t : find_name(s, 0, name, tag);
+        t = template_store_find_name(s, owner, name, tag);
+        return t || owner == 0 ? t : template_store_find_name(s, 0, name, tag);
 }
 
 static int attach(TemplateStore *s, Template *t) {
@@ -100,7 +87,7 @@ static void detach(Template *t) {
                 }
 }
 
-static int open_list(int parent_fd, const char *path, DIR **ret) {
+int template_store_open_list(int parent_fd, const char *path, DIR **ret) {
         int fd = openat(parent_fd, path, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC), r;
 
         if (fd < 0)
@@ -113,62 +100,12 @@ static int open_list(int parent_fd, const char *path, DIR **ret) {
         return r;
 }
 
-/* A link NAME:TAG -> ../../ID makes the template the one of that name if it says so itself, too. */
-static void settle_name(TemplateStore *s, int dir_fd, const char *link, uid_t owner) {
-        _cleanup_free_ char *name = NULL, *tag = NULL;
-        char target[64];
-        ssize_t n = readlinkat(dir_fd, link, target, sizeof(target) - 1);
-        Template *t;
-
-        target[n > 0 ? n : 0] = 0;
-        if (n <= 0 || !startswith(target, "../../") || template_ref_parse(link, &name, &tag) < 0) {
-                warn(s, "name %s of uid %" PRIu32 ": not a link to a template", link, (uint32_t) owner);
-                return;
-        }
-        t = find_id(s, target + strlen("../../"));
-        if (!t || t->owner_uid != owner || !streq(t->name, name) || !streq(t->tag, tag)) {
-                warn(s, "name %s of uid %" PRIu32 ": leads to no such template", link, (uint32_t) owner);
-                return;
-        }
-        t->named = true;
-}
-
-static void settle_names_of(TemplateStore *s, int names_fd, const char *uid) {
-        _cleanup_(closedirp) DIR *d = NULL;
-        uint32_t owner;
-        struct dirent *de;
-
-        if (parse_u32(uid, &owner) < 0 || open_list(names_fd, uid, &d) < 0) {
-                warn(s, "names/%s: not a directory of a uid's names", uid);
-                return;
-        }
-        while ((de = readdir(d)))
-                if (de->d_name[0] != '.')
-                        settle_name(s, dirfd(d), de->d_name, owner);
-}
-
-static int settle_names(TemplateStore *s) {
-        _cleanup_(closedirp) DIR *d = NULL;
-        struct dirent *de;
-        int r;
-
-        for (size_t i = 0; i < s->n_templates; i++)
-                s->templates[i]->named = false;
-        r = open_list(s->root_fd, STORE_NAMES, &d);
-        if (r < 0)
-                return r == -ENOENT ? 0 : r;
-        while ((de = readdir(d)))
-                if (de->d_name[0] != '.')
-                        settle_names_of(s, dirfd(d), de->d_name);
-        return 0;
-}
-
 int template_store_add(TemplateStore *s, const char *id, Template **ret) {
         _cleanup_(template_freep) Template *t = NULL;
         const char *reason;
         int r;
 
-        if (find_id(s, id))
+        if (template_store_find_id(s, id))
                 return -EEXIST;
         r = template_load(s->root_fd, id, &t, &reason);
         if (r >= 0)
@@ -177,7 +114,7 @@ int template_store_add(TemplateStore *s, const char *id, Template **ret) {
                 return r;
 
         *ret = TAKE_PTR(t);
-        return settle_names(s);
+        return template_names_settle(s);
 }
 
 static int load_all(TemplateStore *s) {
@@ -185,7 +122,7 @@ static int load_all(TemplateStore *s) {
         struct dirent *de;
         int r;
 
-        r = open_list(s->root_fd, ".", &d);
+        r = template_store_open_list(s->root_fd, ".", &d);
         if (r < 0)
                 return r;
         while ((errno = 0, de = readdir(d))) {
@@ -195,14 +132,14 @@ static int load_all(TemplateStore *s) {
                 if (de->d_name[0] == '.' || streq(de->d_name, STORE_NAMES))
                         continue;
                 if (!sandbox_id_valid(de->d_name)) {
-                        warn(s, "%s: not a template", de->d_name);
+                        template_store_warn(s, "%s: not a template", de->d_name);
                         continue;
                 }
                 r = template_load(s->root_fd, de->d_name, &t, &reason);
                 if (r == -ENOMEM)
                         return r;
                 if (r < 0) {
-                        warn(s, "template %s: %s (%s)", de->d_name, reason, strerror(-r));
+                        template_store_warn(s, "template %s: %s (%s)", de->d_name, reason, strerror(-r));
                         continue;
                 }
                 r = attach(s, t);
@@ -210,7 +147,7 @@ static int load_all(TemplateStore *s) {
                         return r;
                 (void) TAKE_PTR(t);
         }
-        return errno > 0 ? -errno : settle_names(s);
+        return errno > 0 ? -errno : template_names_settle(s);
 }
 
 /* Root's tools give up being root. The user comes from units/cubed.sysusers; in its absence nobody has
@@ -237,6 +174,7 @@ int template_store_load(TemplateStore **ret, const char *root) {
         s->tools = (TemplateTools) {
                 .cube_image = CUBE_LIBEXEC_DIR "/cube-image",
                 .agent = CUBE_LIBEXEC_DIR "/cube-agent",
+                .state_check = CUBE_LIBEXEC_DIR "/cube-state-check",
                 .mksquashfs = "/usr/bin/mksquashfs",
                 .mkfs = "/usr/sbin/mkfs.ext4",
                 .boot_dir = "/boot",
@@ -292,22 +230,33 @@ TemplateStore *template_store_free(TemplateStore *s) {
         return NULL;
 }
 
-static void on_removed(Tool *tool, int r, const char *message, void *userdata) {
+static void on_job_done(Tool *tool, int r, const char *message, void *userdata) {
         _cleanup_(store_job_freep) StoreJob *j = userdata;
 
+        if (j->kind == STORE_JOB_NAME) {
+                int q = template_names_settle(j->store);
+                r = r < 0 ? r : q;
+        }
         if (j->done)
                 j->done(j->store, j->id, r, message, j->userdata);
 }
 
-/* argv: cube-image remove ... */
-static int store_job_start(sd_event *e, TemplateStore *s, const char *id, const char *const *argv, template_removed_t done,
-                     void *userdata) {
+bool template_store_is_busy(const TemplateStore *s, StoreJobKind kind, const char *id) {
+        for (const StoreJob *j = s->jobs; j; j = j->next)
+                if (j->kind == kind && j->id && streq(j->id, id))
+                        return true;
+        return false;
+}
+
+int template_store_run(sd_event *e, TemplateStore *s, StoreJobKind kind, const char *id, const char *const *argv,
+                       template_removed_t done, void *userdata) {
         _cleanup_(store_job_freep) StoreJob *j = new0(StoreJob, 1);
         ToolSpec spec = TOOL_SPEC_INIT;
         int r;
 
         if (!j)
                 return -ENOMEM;
+        j->kind = kind;
         j->store = s;
         j->done = done;
         j->userdata = userdata;
@@ -318,7 +267,7 @@ static int store_job_start(sd_event *e, TemplateStore *s, const char *id, const 
         }
         spec.argv = argv;
         spec.fds[3] = s->root_fd;
-        r = tool_start(e, &spec, on_removed, NULL, j, &j->tool);
+        r = tool_start(e, &spec, on_job_done, NULL, j, &j->tool);
         if (r < 0)
                 return r;
         j->next = s->jobs;
@@ -330,9 +279,9 @@ int template_store_remove(sd_event *e, Template *t, template_removed_t done, voi
         const char *const argv[] = { t->store->tools.cube_image, "remove", t->id, NULL };
         int r;
 
-        if (t->n_users > 0)
+        if (t->n_users > 0 || template_store_is_busy(t->store, STORE_JOB_NAME, t->id))
                 return -EBUSY;
-        r = store_job_start(e, t->store, t->id, argv, done, userdata);
+        r = template_store_run(e, t->store, STORE_JOB_REMOVE, t->id, argv, done, userdata);
         if (r < 0)
                 return r;
         detach(t);
@@ -347,7 +296,7 @@ int template_store_clean(sd_event *e, TemplateStore *s, template_removed_t done,
         size_t n = 2;
         int r;
 
-        r = open_list(s->root_fd, ".", &d);
+        r = template_store_open_list(s->root_fd, ".", &d);
         if (r < 0)
                 return r;
         /* The rest, if there are more, goes the next time. */
@@ -357,7 +306,7 @@ int template_store_clean(sd_event *e, TemplateStore *s, template_removed_t done,
                         if (!argv[n++])
                                 break;
                 }
-        r = n > 2 ? store_job_start(e, s, NULL, argv, done, userdata) : 0;
+        r = n > 2 ? template_store_run(e, s, STORE_JOB_CLEAN, NULL, argv, done, userdata) : 0;
         for (size_t i = 2; i < n; i++)
                 free((char *) argv[i]);
         return r < 0 ? r : n > 2;

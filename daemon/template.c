@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/fd-util.h"
 #include "base/parse.h"
@@ -23,6 +24,7 @@ Template *template_free(Template *t) {
         free(t->id);
         free(t->name);
         free(t->tag);
+        template_aliases_free(t->aliases);
         free(t->root_type);
         free(t->cmdline);
         sandbox_policy_done(&t->policy);
@@ -79,6 +81,44 @@ json_object *template_to_json(const Template *t) {
             json_add_u64(o, "cpus", t->cpus) < 0 || json_add_u64(o, "disk_bytes", t->disk_bytes) < 0 || add_policy(o, t) < 0)
                 return NULL;
         return TAKE_PTR(o);
+}
+
+json_object *template_to_json_whole(const Template *t) {
+        _cleanup_json_ json_object *o = template_to_json(t);
+        json_object *files = json_object_new_object();
+
+        int r = o ? json_add(o, "files", files) : -ENOMEM;
+        for (int i = 0; i < _TEMPLATE_FILE_MAX && r >= 0; i++) {
+                json_object *file = json_object_new_object();
+                r = json_add(files, file_names[i], file);
+                if (r >= 0)
+                        r = json_add_u64(file, "bytes", t->file_bytes[i]);
+                if (r >= 0)
+                        r = json_add_string(file, TEMPLATE_HASH_KEY(i), t->file_sha256[i]);
+        }
+        return r < 0 ? NULL : TAKE_PTR(o);
+}
+
+int template_readdress(Template *t, const char *id, uid_t owner, const char *name, const char *tag) {
+        char *new_id = strdup(id), *new_name = strdup(name ? name : t->name), *new_tag = strdup(name ? tag : t->tag);
+        struct timespec now;
+
+        if (!new_id || !new_name || !new_tag) {
+                free(new_id);
+                free(new_name);
+                free(new_tag);
+                return -ENOMEM;
+        }
+        free(t->id);
+        free(t->name);
+        free(t->tag);
+        t->id = new_id;
+        t->name = new_name;
+        t->tag = new_tag;
+        t->owner_uid = owner;
+        (void) clock_gettime(CLOCK_REALTIME, &now);
+        t->created_usec = (uint64_t) now.tv_sec * USEC_PER_SEC + (uint64_t) now.tv_nsec / NSEC_PER_USEC;
+        return 0;
 }
 
 static int get_copy(json_object *o, const char *key, size_t max, char **ret) {
@@ -218,6 +258,19 @@ static int parse(const char *text, size_t size, Template *t, const char **ret_re
 
         *ret_reason = TEMPLATE_JSON " contradicts itself";
         return is_consistent(t) ? 0 : -EBADMSG;
+}
+
+int template_parse(const char *text, size_t size, Template **ret, const char **ret_reason) {
+        _cleanup_(template_freep) Template *t = new0(Template, 1);
+
+        *ret_reason = "out of memory";
+        if (!t)
+                return -ENOMEM;
+        int r = parse(text, size, t, ret_reason);
+        if (r < 0)
+                return r;
+        *ret = TAKE_PTR(t);
+        return 0;
 }
 
 static int check_sizes(int dir_fd, const Template *t) {

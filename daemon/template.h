@@ -5,7 +5,8 @@
  *
  * A template is the directory /var/lib/cubed/templates/<id>/ with template.json and the files
  * below; it is never changed once it is there. names/<uid>/NAME:TAG is a symbolic link to the
- * directory that the name of that owner stands for now; building a name again moves the link.
+ * directory that the name of that owner stands for now; building a name again moves the link. A template may have
+ * any number of names, and none.
  * Names that begin with a dot are works in progress and the cache of kernels.
  *
  * The TemplateStore owns all Templates. Whoever starts a sandbox from one brackets its use with
@@ -36,6 +37,8 @@ struct Template {
         char *tag;
         bool building;           /* its files still lie in the directory of its build */
         bool named;              /* NAME:TAG of its owner still stands for this one */
+        char **aliases;          /* "NAME:TAG": what else of its owner's names stands for it; NULL: nothing */
+        bool renamed;            /* these two changed; to be cleared by whoever has told it */
         uid_t owner_uid;
         uint64_t created_usec;   /* CLOCK_REALTIME */
         char *root_type;         /* "squashfs", "erofs" */
@@ -58,6 +61,7 @@ struct Template {
 typedef struct TemplateTools {
         const char *cube_image;
         const char *agent;       /* becomes /init of the initramfs */
+        const char *state_check; /* can a saved guest go on here? */
         const char *mksquashfs;
         const char *mkfs;
         const char *boot_dir;    /* where default kernels are looked for: /boot */
@@ -72,7 +76,7 @@ struct TemplateStore {
         Template **templates;    /* in no particular order */
         size_t n_templates;
         TemplateTools tools;
-        struct StoreJob *jobs;   /* children that remove things */
+        struct StoreJob *jobs;   /* children that remove and name things */
         char **warnings;         /* one for each directory or name that was not loaded, and why */
         size_t n_warnings;
 };
@@ -88,6 +92,12 @@ Template *template_free(Template *t);
 DEFINE_CLEANUP(Template *, template_free);
 /* template.json without "files", which cube-image adds. */
 json_object *template_to_json(const Template *t);
+/* With them, as it lies in the store. */
+json_object *template_to_json_whole(const Template *t);
+/* From such a text; *ret_reason as above. Its files are for others to look at. */
+int template_parse(const char *text, size_t size, Template **ret, const char **ret_reason);
+/* Makes it one of this host, made now. name and tag: NULL for those that it has. */
+int template_readdress(Template *t, const char *id, uid_t owner, const char *name, const char *tag);
 
 /* By id, or by NAME[:TAG] among the names of owner, then those of root (which all may use).
  * Whether the caller may see what an id finds is the caller's business. NULL when there is none. */
@@ -95,14 +105,34 @@ Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref);
 /* Loads one directory anew, after a build has put it there, and settles which names stand. */
 int template_store_add(TemplateStore *s, const char *id, Template **ret);
 
+/* The template that NAME:TAG of that owner stands for, or NULL. */
+Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag);
+Template *template_store_find_id(const TemplateStore *s, const char *id);
+char **template_aliases_free(char **l);
+int template_aliases_copy(char **l, char ***ret);
+
 /* Splits "name[:tag]"; -EINVAL when either is not valid. */
 int template_ref_parse(const char *ref, char **ret_name, char **ret_tag);
 
 /* Takes the template out of the store at once and deletes its files in a child. done runs once
  * from the loop, with 0 or a negative errno and text for people; the Template is gone by then.
- * -EBUSY while somebody uses it. */
+ * -EBUSY while somebody uses it or it is being named. */
 typedef void (*template_removed_t)(TemplateStore *s, const char *id, int r, const char *message, void *userdata);
 int template_store_remove(sd_event *e, Template *t, template_removed_t done, void *userdata);
+/* Lets name ("NAME:TAG") of owner stand for t, of the same owner, at once and whatever it stood for before; t NULL: for
+ * nothing. In a child; done as above, with the names settled. While that goes on t is not removed. */
+int template_store_set_name(sd_event *e, TemplateStore *s, uid_t owner, const char *name, Template *t,
+                            template_removed_t done, void *userdata);
+/* Is a child at work on that template? */
+typedef enum StoreJobKind {
+        STORE_JOB_REMOVE,
+        STORE_JOB_CLEAN,
+        STORE_JOB_NAME,
+} StoreJobKind;
+/* Runs cube-image as root with the store as its descriptor 3. id and done may be NULL. */
+int template_store_run(sd_event *e, TemplateStore *s, StoreJobKind kind, const char *id, const char *const *argv,
+                       template_removed_t done, void *userdata);
+bool template_store_is_busy(const TemplateStore *s, StoreJobKind kind, const char *id);
 /* Deletes what crashed builds and removals left: for the start, when none is on its way. done may be
  * NULL and gets no id. 0 when there is nothing to do, and then it is not called; else 1. */
 int template_store_clean(sd_event *e, TemplateStore *s, template_removed_t done, void *userdata);

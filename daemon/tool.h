@@ -13,7 +13,7 @@
 
 #include "base/macros.h"
 
-#define TOOL_FDS_MAX 5U
+#define TOOL_FDS_MAX 12U
 #define TOOL_TAIL_MAX 2048U
 #define TOOL_REPORT_MAX (64U * 1024U)
 #define TOOL_REPORT_FD 3
@@ -30,7 +30,7 @@ typedef struct ToolSpec {
         uint64_t timeout_usec;    /* then it is killed; 0: never */
 } ToolSpec;
 
-#define TOOL_SPEC_INIT ((ToolSpec) { .fds = { -1, -1, -1, -1, -1 }, .uid = (uid_t) -1, .gid = (gid_t) -1 })
+#define TOOL_SPEC_INIT ((ToolSpec) { .fds = { [0 ... TOOL_FDS_MAX - 1] = -1 }, .uid = (uid_t) -1, .gid = (gid_t) -1 })
 
 /* r: 0 after exit status 0, -ETIMEDOUT, -EPIPE after SIGPIPE, -EIO otherwise; then message says how it ended, with the
  * end of its stderr ("mkfs.ext4: exit status 1: No space left"). Once, from the loop. The Tool may be

@@ -184,7 +184,7 @@ static void on_template_added(Manager *m, Template *t) {
 static void on_template_changed(Manager *m, Template *t) {
         char path[CUBE_BUS_PATH_MAX];
         (void) sd_bus_emit_properties_changed(m->bus, bus_path_put(path, CUBE_BUS_PATH_TEMPLATE, t->id),
-                                              CUBE_BUS_TEMPLATE, "Name", NULL);
+                                              CUBE_BUS_TEMPLATE, "Name", "Aliases", NULL);
 }
 
 static void on_template_removed(Manager *m, Template *t) {

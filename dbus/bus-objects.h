@@ -84,6 +84,11 @@ Template *bus_template_by_id(Manager *m, const char *id);
 #define BUS_TEMPLATE_NAME_MAX 132
 const char *bus_template_name(const Template *t, char buf[static BUS_TEMPLATE_NAME_MAX]);
 
+/* "NAME[:TAG]"; negative with error set when it is not that. */
+int bus_parse_template_name(const char *s, char **ret_name, char **ret_tag, sd_bus_error *error);
+/* Makes each "NAME:TAG"; aliases may be NULL. */
+int bus_parse_aliases(char **aliases, sd_bus_error *error);
+
 /* "snapshot", "checkpoint", "pause", "template"; NULL: of a kind that is no object. */
 const char *bus_snapshot_kind(const Snapshot *s);
 /* The uppermost of s and what is beneath its disk that is an object; NULL: none. */
@@ -115,6 +120,11 @@ int bus_property_sandbox_policy(sd_bus *bus, const char *path, const char *inter
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_alias_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_export_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_import_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_collect_garbage(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_list_template_names(sd_bus_message *m, void *userdata, sd_bus_error *error);
 
 int bus_method_list_snapshots(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_get_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error);

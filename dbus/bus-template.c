@@ -3,15 +3,6 @@
 #include "dbus/bus-options.h"
 #include "dbus/bus-policy.h"
 
-static int parse_build_name(const char *name, char **ret_name, char **ret_tag, sd_bus_error *error) {
-        int r = template_ref_parse(name, ret_name, ret_tag);
-        if (r == -EINVAL)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
-                                         "'%s' is not NAME or NAME:TAG: letters, digits and . _ -, at most 63 each",
-                                         name);
-        return r;
-}
-
 /* What a build without a guest can't do is refused: it would not be what was asked for. */
 static int check_cold(const TemplateWarmSpec *warm, const BusPolicy *build_policy, sd_bus_error *error) {
         if (warm->n_copies > 0 || warm->setup || warm->start || warm->ready || build_policy->given)
@@ -33,7 +24,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         TemplateBuildParams params = TEMPLATE_BUILD_PARAMS_INIT;
         _cleanup_(loaded_policy_unrefp) LoadedPolicy *loaded = NULL, *build_loaded = NULL;
         _cleanup_bus_policy_ BusPolicy policy = {}, build_policy = {};
-        _cleanup_strv_ char **setup = NULL, **env = NULL;
+        _cleanup_strv_ char **setup = NULL, **env = NULL, **aliases = NULL;
         _cleanup_free_ char *base = NULL, *tag = NULL;
         TemplateCopy copies[BUS_FILES_MAX];
         TemplateWarmSpec warm = { .copies = copies };
@@ -50,6 +41,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "memory", BUS_OPTION_U64, &params.mem_bytes, BUS_OPTION_NONZERO },
                 { "cpus", BUS_OPTION_U32, &params.cpus, BUS_OPTION_NONZERO },
                 { "disk", BUS_OPTION_U64, &params.disk_bytes, BUS_OPTION_NONZERO },
+                { "alias", BUS_OPTION_STRV, &aliases, 0 },
                 { "timeout", BUS_OPTION_U64, &params.timeout_usec, BUS_OPTION_NONZERO },
                 { "warm", BUS_OPTION_BOOL, &want_warm, 0 },
                 { "copy", BUS_OPTION_FILES, &files, 0 },
@@ -80,11 +72,14 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         params.kernel_path = manager->config.kernel_path;
         r = bus_options_read(m, options, ELEMENTSOF(options), error);
         if (r >= 0)
-                r = parse_build_name(name, &base, &tag, error);
+                r = bus_parse_template_name(name, &base, &tag, error);
+        if (r >= 0)
+                r = bus_parse_aliases(aliases, error);
         if (r < 0)
                 return r;
         params.name = base;
         params.tag = tag;
+        params.aliases = aliases;
         for (; warm.n_copies < files.n; warm.n_copies++)
                 copies[warm.n_copies] = (TemplateCopy) { files.files[warm.n_copies].fd, files.files[warm.n_copies].name };
         warm.setup = setup;
@@ -148,6 +143,12 @@ static int property_get_name(sd_bus *bus, const char *path, const char *interfac
         return sd_bus_message_append(reply, "s", bus_template_name(userdata, name));
 }
 
+static int property_get_aliases(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Template *t = userdata;
+        return sd_bus_message_append_strv(reply, t->aliases);
+}
+
 static int property_get_floor(sd_bus *bus, const char *path, const char *interface, const char *property,
                               sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         return sd_bus_message_append(reply, "t", template_floor(userdata));
@@ -188,6 +189,7 @@ const sd_bus_vtable bus_template_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_PROPERTY("Id", "s", NULL, offsetof(Template, id), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Name", "s", property_get_name, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
+        SD_BUS_PROPERTY("Aliases", "as", property_get_aliases, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
         SD_BUS_PROPERTY("Owner", "u", bus_property_uid, offsetof(Template, owner_uid), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("CreatedTimestamp", "t", NULL, offsetof(Template, created_usec), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("KernelRelease", "s", property_get_kernel, 0, SD_BUS_VTABLE_PROPERTY_CONST),

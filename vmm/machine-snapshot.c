@@ -10,8 +10,6 @@
 
 /* How long a vCPU may take to leave the guest. */
 #define PAUSE_TIMEOUT_USEC (2 * USEC_PER_SEC)
-/* By how much the TSC of a host may differ for a guest that was told it is invariant. */
-#define TSC_TOLERANCE_PPM 250U
 
 /* Pause */
 
@@ -443,13 +441,7 @@ static int check_tsc(const Machine *m, const SnapshotState *s, ErrorText *e) {
         if (khz <= 0)
                 return error_set_errno(e, khz < 0 ? -errno : -EOPNOTSUPP, "KVM_GET_TSC_KHZ");
 
-        uint64_t here = (uint64_t) khz, there = s->config.tsc_khz;
-        uint64_t difference = here > there ? here - there : there - here;
-        /* kvm-clock carries other guests over. */
-        if (cpuid_has_invariant_tsc(m->cpuid) && difference * 1000000 > here * TSC_TOLERANCE_PPM)
-                return error_set(e, -EXDEV, "the snapshot's guest counts on an invariant TSC of %llu kHz, this "
-                                 "host's has %llu", (unsigned long long) there, (unsigned long long) here);
-        return 0;
+        return snapshot_state_check_tsc(s, m->cpuid, (uint32_t) khz, e);
 }
 
 static int add_cpus(Machine *m, const SnapshotState *s, ErrorText *e) {

@@ -5,6 +5,9 @@
 #include "vmm/memmap.h"
 #include "vmm/snapshot-state.h"
 
+/* By how much the TSC of a host may differ for a guest that was told it is invariant. */
+#define TSC_TOLERANCE_PPM 250U
+
 static int read_whole(int fd, uint8_t **ret, size_t *ret_size, ErrorText *e) {
         struct stat st;
         size_t done = 0;
@@ -109,6 +112,27 @@ void snapshot_state_done(SnapshotState *s) {
 
         free(s->data);
         *s = (SnapshotState) {};
+}
+
+int snapshot_state_check_tsc(const SnapshotState *s, const CpuidTable *cpuid, uint32_t tsc_khz, ErrorText *e) {
+        uint64_t here = tsc_khz, there = s->config.tsc_khz;
+        uint64_t difference = here > there ? here - there : there - here;
+
+        /* kvm-clock carries other guests over. */
+        if (cpuid_has_invariant_tsc(cpuid) && difference * 1000000 > here * TSC_TOLERANCE_PPM)
+                return error_set(e, -EXDEV, "the snapshot's guest counts on an invariant TSC of %llu kHz, this "
+                                 "host's has %llu", (unsigned long long) there, (unsigned long long) here);
+        return 0;
+}
+
+int snapshot_state_check_host(const SnapshotState *s, const CpuidTable *host, uint32_t tsc_khz, ErrorText *e) {
+        SnapshotReader reader;
+        CpuidTable cpuid;
+
+        int r = snapshot_file_section(&s->file, SNAPSHOT_SECTION_CPUID, 0, &reader, e);
+        if (r >= 0)
+                r = cpuid_parse(&reader, host, s->config.max_cpus, s->config.cpuid_hide, &cpuid, e);
+        return r < 0 ? r : snapshot_state_check_tsc(s, &cpuid, tsc_khz, e);
 }
 
 int snapshot_state_check_memmap(const SnapshotState *s, const GuestMem *mem, ErrorText *e) {

@@ -7,6 +7,7 @@
  * It owns the bytes of the file, into which the rest points. */
 
 #include "vmm/build-config.h"
+#include "vmm/cpuid.h"
 #include "vmm/serial.h"
 #include "vmm/snapshot-file.h"
 
@@ -51,6 +52,11 @@ typedef struct SnapshotState {
 int snapshot_state_read(int fd, SnapshotState *ret, ErrorText *e);
 void snapshot_state_done(SnapshotState *s);
 #define _cleanup_snapshot_state_ _cleanup_(snapshot_state_done)
+
+/* Its guest can go on where KVM gives guests that table, and a TSC of khz: else -EOPNOTSUPP or -EXDEV, by name. */
+int snapshot_state_check_host(const SnapshotState *s, const CpuidTable *host, uint32_t tsc_khz, ErrorText *e);
+/* The last part of it; cpuid is what the guest has. */
+int snapshot_state_check_tsc(const SnapshotState *s, const CpuidTable *cpuid, uint32_t tsc_khz, ErrorText *e);
 
 /* The guest's RAM is where a machine of that shape has it here. */
 int snapshot_state_check_memmap(const SnapshotState *s, const GuestMem *mem, ErrorText *e);

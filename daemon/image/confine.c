@@ -104,6 +104,8 @@ static int filter_calls(ConfineLevel level) {
                 r = allow(filter, stream_calls, ELEMENTSOF(stream_calls));
         if (r >= 0 && level >= CONFINE_TREE)
                 r = allow(filter, tree_calls, ELEMENTSOF(tree_calls));
+        if (r >= 0 && level == CONFINE_FILES)
+                r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ftruncate), 0);
         if (r >= 0 && level == CONFINE_ASK)
                 r = allow(filter, ask_calls, ELEMENTSOF(ask_calls));
         if (r >= 0 && level == CONFINE_STORE)

@@ -8,6 +8,7 @@
 
 typedef enum ConfineLevel {
         CONFINE_STREAMS, /* the descriptors it has */
+        CONFINE_FILES,   /* and the sizes of files behind them */
         CONFINE_TREE,    /* and reading below directories */
         CONFINE_ASK,     /* the same, and packets on a socket */
         CONFINE_STORE,   /* reading below directories, and changing the store */

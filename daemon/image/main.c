@@ -10,8 +10,13 @@
  *      copy MAX                      stdin an image, stdout the same
  *      copy-in PATH                  stdin a file or directory, 3 a socket to cubed
  *      seal BUILD                    stdin the description, 3 the store
- *      commit BUILD ID UID NAME:TAG  3 the store
+ *      commit BUILD ID UID NAME:TAG...  3 the store
+ *      name UID NAME:TAG [ID]        3 the store; without ID the name goes
  *      remove ENTRY...               3 the store
+ *      usage [ID...]                 3 what nothing refers to, these templates gone; 4 the store
+ *      sweep                         3 the store
+ *      pack                          stdin pack.json, stdout the pack, 3 progress, 4 and on its members
+ *      unpack MAX                    stdin a pack, stdout its pack.json, 3 progress, 4 and on its members
  *
  * Exit status 0, or 1 and one line on stderr. */
 
@@ -26,9 +31,11 @@
 #include "daemon/image/copy-in.h"
 #include "daemon/image/initramfs.h"
 #include "daemon/image/kernel-image.h"
+#include "daemon/image/pack.h"
 #include "daemon/image/rootfs.h"
 #include "daemon/image/slurp.h"
 #include "daemon/image/store.h"
+#include "daemon/image/usage.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-files.h"
 
@@ -36,6 +43,7 @@
 #define STORE_FD 3
 #define COPY_FD 3
 #define MODULES_FD 4
+#define USAGE_STORE_FD 4
 #define DESCRIPTION_MAX MIB(1)
 
 typedef struct Verb {
@@ -160,13 +168,28 @@ static int verb_seal(char **args, int n_args, Fault *fault) {
         return store_seal(STORE_FD, args[0], description, fault);
 }
 
+static bool store_name_valid(const char *name) {
+        return *name && name[0] != '.' && !strchr(name, '/');
+}
+
 static int verb_commit(char **args, int n_args, Fault *fault) {
+        bool valid = build_valid(args[0]) && sandbox_id_valid(args[1]);
         uint32_t owner;
 
-        if (!build_valid(args[0]) || !sandbox_id_valid(args[1]) || parse_u32(args[2], &owner) < 0 ||
-            strchr(args[3], '/') || args[3][0] == '.')
+        for (int i = 3; i < n_args; i++)
+                valid = valid && store_name_valid(args[i]);
+        if (!valid || parse_u32(args[2], &owner) < 0)
                 return fault_set(fault, -EINVAL, "malformed arguments");
-        return store_commit(STORE_FD, args[0], args[1], owner, args[3], fault);
+        return store_commit(STORE_FD, args[0], args[1], owner, args + 3, (size_t) n_args - 3, fault);
+}
+
+static int verb_name(char **args, int n_args, Fault *fault) {
+        uint32_t owner;
+
+        if (parse_u32(args[0], &owner) < 0 || !store_name_valid(args[1]) || (n_args > 2 && !sandbox_id_valid(args[2])))
+                return fault_set(fault, -EINVAL, "malformed arguments");
+        return n_args > 2 ? store_name(STORE_FD, owner, args[1], args[2], fault) :
+                            store_unname(STORE_FD, owner, args[1], fault);
 }
 
 static int verb_remove(char **args, int n_args, Fault *fault) {
@@ -180,6 +203,31 @@ static int verb_remove(char **args, int n_args, Fault *fault) {
         return r;
 }
 
+static int verb_usage(char **args, int n_args, Fault *fault) {
+        _cleanup_json_ json_object *o = NULL;
+
+        for (int i = 0; i < n_args; i++)
+                if (!sandbox_id_valid(args[i]))
+                        return fault_set(fault, -EINVAL, "malformed arguments");
+        int r = store_usage(USAGE_STORE_FD, args, (size_t) n_args, &o, fault);
+        return r < 0 ? r : report(o, fault);
+}
+
+static int verb_sweep(char **args, int n_args, Fault *fault) {
+        return store_sweep(STORE_FD, fault);
+}
+
+static int verb_pack(char **args, int n_args, Fault *fault) {
+        return pack_write(fault);
+}
+
+static int verb_unpack(char **args, int n_args, Fault *fault) {
+        uint64_t max;
+        int r = parse_max(args[0], &max, fault);
+
+        return r < 0 ? r : pack_read(max, fault);
+}
+
 static const Verb verbs[] = {
         { "kernel", 0, 0, CONFINE_STREAMS, false, verb_kernel },
         { "initramfs", 0, 1, CONFINE_TREE, false, verb_initramfs },
@@ -188,8 +236,13 @@ static const Verb verbs[] = {
         { "copy", 1, 1, CONFINE_STREAMS, false, verb_copy },
         { "copy-in", 1, 1, CONFINE_ASK, true, verb_copy_in },
         { "seal", 1, 1, CONFINE_STORE, false, verb_seal },
-        { "commit", 4, 4, CONFINE_STORE, false, verb_commit },
+        { "commit", 4, 4 + TEMPLATE_ALIASES_MAX, CONFINE_STORE, false, verb_commit },
+        { "name", 2, 3, CONFINE_STORE, false, verb_name },
         { "remove", 1, 64, CONFINE_STORE, false, verb_remove },
+        { "usage", 0, USAGE_TEMPLATES_MAX, CONFINE_TREE, false, verb_usage },
+        { "pack", 0, 0, CONFINE_STREAMS, false, verb_pack },
+        { "unpack", 1, 1, CONFINE_FILES, false, verb_unpack },
+        { "sweep", 0, 0, CONFINE_STORE, false, verb_sweep },
 };
 
 static const Verb *find_verb(int argc, char **argv) {

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "daemon/image/each-entry.h"
 #include "daemon/image/hash-file.h"
 #include "daemon/image/store.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-files.h"
 
 static const char *const file_names[_TEMPLATE_FILE_MAX] = TEMPLATE_FILE_NAMES;
-
-static inline void closedirp(DIR **d) {
-        if (*d)
-                (void) closedir(*d);
-}
 
 static int open_dir(int dir_fd, const char *name) {
         int fd = openat(dir_fd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
@@ -34,6 +30,10 @@ static int make_dir(int dir_fd, const char *name, int *ret_fd) {
                 return fd;
         *ret_fd = fd;
         return 0;
+}
+
+static int unlink_if_there(int dir_fd, const char *name, int flags) {
+        return unlinkat(dir_fd, name, flags) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 static int sync_fd(int fd) {
@@ -115,20 +115,27 @@ static int write_description(int dir_fd, json_object *description) {
         return r < 0 ? r : sync_fd(fd);
 }
 
-static int set_name(int store_fd, uid_t owner, const char *name, const char *id) {
-        _cleanup_close_ int names_fd = -EBADF, fd = -EBADF;
-        char uid[16], target[64], temporary[64];
+static int open_names(int store_fd, uid_t owner, int *ret_fd) {
+        _cleanup_close_ int names_fd = -EBADF;
+        char uid[16];
         int r;
 
         (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) owner);
-        (void) snprintf(target, sizeof(target), "../../%s", id);
-        (void) snprintf(temporary, sizeof(temporary), ".%s", id);
-
         r = make_dir(store_fd, STORE_NAMES, &names_fd);
         if (r >= 0)
-                r = make_dir(names_fd, uid, &fd);
-        if (r >= 0)
-                r = sync_fd(names_fd);
+                r = make_dir(names_fd, uid, ret_fd);
+        return r < 0 ? r : sync_fd(names_fd);
+}
+
+/* Under a temporary name of its own for each pair: two may be at it at the same time. */
+static int set_name(int store_fd, uid_t owner, const char *name, const char *id) {
+        _cleanup_close_ int fd = -EBADF;
+        char target[64], temporary[NAME_MAX + 1];
+        int r;
+
+        (void) snprintf(target, sizeof(target), "../../%s", id);
+        (void) snprintf(temporary, sizeof(temporary), ".%s.%s", id, name);
+        r = open_names(store_fd, owner, &fd);
         if (r < 0)
                 return r;
         if (symlinkat(target, fd, temporary) < 0 && errno != EEXIST)
@@ -167,47 +174,48 @@ int store_seal(int store_fd, const char *build, json_object *description, Fault 
         return r < 0 ? fault_set(fault, r, TEMPLATE_JSON ": %s", strerror(-r)) : 0;
 }
 
-int store_commit(int store_fd, const char *build, const char *id, uid_t owner, const char *name, Fault *fault) {
+int store_commit(int store_fd, const char *build, const char *id, uid_t owner, char *const *names, size_t n_names,
+                 Fault *fault) {
         int r;
 
         if (renameat2(store_fd, build, store_fd, id, RENAME_NOREPLACE) < 0)
                 return fault_set(fault, -errno, "renaming %s to %s: %s", build, id, strerror(errno));
         r = sync_fd(store_fd);
-        if (r >= 0)
-                r = set_name(store_fd, owner, name, id);
+        if (r < 0)
+                return fault_set(fault, r, "renaming %s to %s: %s", build, id, strerror(-r));
+        for (size_t i = 0; i < n_names; i++) {
+                r = set_name(store_fd, owner, names[i], id);
+                if (r < 0)
+                        return fault_set(fault, r, "naming %s %s: %s", id, names[i], strerror(-r));
+        }
+        return 0;
+}
+
+int store_name(int store_fd, uid_t owner, const char *name, const char *id, Fault *fault) {
+        int r;
+
+        if (faccessat(store_fd, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+                return fault_set(fault, -errno, "template %s: %s", id, strerror(errno));
+        r = set_name(store_fd, owner, name, id);
         return r < 0 ? fault_set(fault, r, "naming %s %s: %s", id, name, strerror(-r)) : 0;
 }
 
-typedef int (*EntryFn)(int dir_fd, const char *name, const void *userdata);
+int store_unname(int store_fd, uid_t owner, const char *name, Fault *fault) {
+        _cleanup_close_ int fd = -EBADF;
+        int r = open_names(store_fd, owner, &fd);
 
-static int for_each_entry(int parent_fd, const char *path, EntryFn fn, const void *userdata) {
-        _cleanup_(closedirp) DIR *d = NULL;
-        struct dirent *de;
-        int fd = open_dir(parent_fd, path), r = 0;
-
-        if (fd < 0)
-                return fd == -ENOENT ? 0 : fd;
-        d = fdopendir(fd);
-        if (!d) {
-                r = -errno;
-                safe_close(fd);
-                return r;
-        }
-        while (r >= 0 && (errno = 0, de = readdir(d)))
-                if (!streq(de->d_name, ".") && !streq(de->d_name, ".."))
-                        r = fn(dirfd(d), de->d_name, userdata);
-        return r < 0 ? r : -errno;
+        if (r >= 0)
+                r = unlink_if_there(fd, name, 0);
+        if (r >= 0)
+                r = sync_fd(fd);
+        return r < 0 ? fault_set(fault, r, "taking name %s away: %s", name, strerror(-r)) : 0;
 }
 
-static int unlink_if_there(int dir_fd, const char *name, int flags) {
-        return unlinkat(dir_fd, name, flags) < 0 && errno != ENOENT ? -errno : 0;
-}
-
-static int remove_file(int dir_fd, const char *name, const void *userdata) {
+static int remove_file(int dir_fd, const char *name, void *userdata) {
         return unlink_if_there(dir_fd, name, 0);
 }
 
-static int remove_name_of(int dir_fd, const char *name, const void *id) {
+static int remove_name_of(int dir_fd, const char *name, void *id) {
         char target[64];
         ssize_t n = readlinkat(dir_fd, name, target, sizeof(target) - 1);
 
@@ -219,12 +227,12 @@ static int remove_name_of(int dir_fd, const char *name, const void *id) {
         return unlink_if_there(dir_fd, name, 0);
 }
 
-static int remove_names_of(int dir_fd, const char *name, const void *id) {
+static int remove_names_of(int dir_fd, const char *name, void *id) {
         int r = for_each_entry(dir_fd, name, remove_name_of, id);
         return r == -ENOTDIR || r == -ELOOP ? 0 : r;
 }
 
-static int remove_unused_kernel(int dir_fd, const char *name, const void *userdata) {
+static int remove_unused_kernel(int dir_fd, const char *name, void *userdata) {
         struct stat st;
 
         if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -234,7 +242,7 @@ static int remove_unused_kernel(int dir_fd, const char *name, const void *userda
 
 /* The names go first and the directory gets a dead name, so that no half-deleted template is ever found. */
 static int retire(int store_fd, const char *id, char *ret, size_t size) {
-        int r = for_each_entry(store_fd, STORE_NAMES, remove_names_of, id);
+        int r = for_each_entry(store_fd, STORE_NAMES, remove_names_of, (void *) id);
 
         if (r < 0)
                 return r;

@@ -612,6 +612,8 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         m->jobs[m->n_jobs++] = j;
         m->hooks->job_added(m, j);
         *ret = j;
+        for (char **a = params->aliases; a && *a; a++)
+                (void) dprintf(log_fds[1], "also named %s\n", *a);
         for (size_t i = 0; params->warm && i < params->warm->n_copies; i++) {
                 const TemplateCopy *c = &params->warm->copies[i];
                 struct stat st;
@@ -620,6 +622,46 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
                         (void) dprintf(log_fds[1], "copy of %s to %s\n", S_ISDIR(st.st_mode) ? "a directory" : "a file", c->path);
         }
         return sd_event_add_time_relative(m->event, &source, CLOCK_MONOTONIC, 50 * USEC_PER_MSEC, 0, on_build_step, j);
+}
+
+/* A job that has no steps of its own; what it was asked for is in the log. */
+static int new_job(Manager *m, uid_t owner, const char *kind, char *subject, Job **ret) {
+        sd_event_source *source;
+        Job *j = new0(Job, 1);
+
+        if (!subject || pipe2(log_fds, O_CLOEXEC) < 0)
+                return -errno;
+        *j = (Job) { .manager = m, .owner_uid = owner, .kind = strdup(kind), .subject = subject, .step = strdup(kind),
+                     .created_usec = now_usec(), .priv = (struct JobPrivate *) (intptr_t) log_fds[1] };
+        snprintf(j->id, sizeof(j->id), "j%011llu", ++n_made);
+        m->jobs = realloc(m->jobs, (m->n_jobs + 1) * sizeof(Job *));
+        m->jobs[m->n_jobs++] = j;
+        m->hooks->job_added(m, j);
+        *ret = j;
+        return sd_event_add_time_relative(m->event, &source, CLOCK_MONOTONIC, 50 * USEC_PER_MSEC, 0, on_build_step, j);
+}
+
+int manager_export_template(Manager *m, const Template *t, uid_t actor, int out_fd, Job **ret, sd_bus_error *error) {
+        char *subject = NULL;
+
+        if (asprintf(&subject, "%s:%s", streq(t->name, "online") ? "broken" : t->name, t->tag) < 0 ||
+            dprintf(out_fd, "the pack of %s\n", t->id) < 0)
+                return -errno;
+        return new_job(m, actor, "export-template", subject, ret);
+}
+
+int manager_import_template(Manager *m, const TemplateImportParams *p, Job **ret, sd_bus_error *error) {
+        char *subject = NULL, text[64] = "";
+
+        if (read(p->in_fd, text, sizeof(text) - 1) < 0 ||
+            asprintf(&subject, "%s:%s", p->name ? p->name : "as-it-says", p->name ? p->tag : "latest") < 0)
+                return -errno;
+        int r = new_job(m, p->owner_uid, "import-template", subject, ret);
+        (void) dprintf(log_fds[1], "import of %s as %s", text, subject);
+        for (char **a = p->aliases; a && *a; a++)
+                (void) dprintf(log_fds[1], " and %s", *a);
+        (void) dprintf(log_fds[1], "\n");
+        return r;
 }
 
 Snapshot *snapshot_store_find_template(SnapshotStore *s, const char *template_id) {
@@ -662,8 +704,58 @@ Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref) {
                 Template *t = s->templates[i];
                 if (streq(t->id, ref) || (streq(t->name, name) && streq(t->tag, tag) && (t->owner_uid == owner || t->owner_uid == 0)))
                         return t;
+                if (template_store_find_name(s, owner, name, tag) == t)
+                        return t;
         }
         return NULL;
+}
+
+Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag) {
+        char full[160];
+
+        snprintf(full, sizeof(full), "%s:%s", name, tag);
+        for (size_t i = 0; i < s->n_templates; i++) {
+                Template *t = s->templates[i];
+                if (t->owner_uid == owner && ((t->named && streq(t->name, name) && streq(t->tag, tag)) ||
+                                              (t->aliases && streq(t->aliases[0], full))))
+                        return t;
+        }
+        return NULL;
+}
+
+/* Each has one alias at most. */
+int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
+                          void *userdata, sd_bus_error *error) {
+        _cleanup_free_ char *base = NULL, *tag = NULL;
+
+        (void) template_ref_parse(name, &base, &tag);
+        Template *before = template_store_find_name(m->templates, owner, base, tag);
+        if (before && before->aliases && streq(before->aliases[0], name)) {
+                free(before->aliases[0]);
+                free(before->aliases);
+                before->aliases = NULL;
+                m->hooks->template_changed(m, before);
+        }
+        if (t) {
+                t->aliases = new0(char *, 2);
+                t->aliases[0] = strdup(name);
+                m->hooks->template_changed(m, t);
+        }
+        fprintf(stderr, "name %s of %u: %s by %u\n", name, (unsigned) owner, t ? t->id : "-", (unsigned) actor);
+        done(m, NULL, userdata);
+        return 0;
+}
+
+int manager_collect_garbage(Manager *m, uid_t actor, bool dry_run, GarbageDone done, void *userdata, sd_bus_error *error) {
+        const GarbageItem items[] = {
+                { "template", (char *) "tunusedunused", 3 << 20 }, { "kernel", (char *) "0123456789abcdef", 1 << 20 },
+        };
+
+        fprintf(stderr, "gc by %u%s\n", (unsigned) actor, dry_run ? ", dry" : "");
+        if (getenv("FAKE_GC_FAILS"))
+                return sd_bus_error_set(error, BUS_ERROR_BUSY, "Garbage is being collected already");
+        done(m, NULL, items, actor == 0 ? 2 : 0, actor == 0 ? "There is more; run it again. " : "", userdata);
+        return 0;
 }
 
 uint64_t template_floor(const Template *t) {
@@ -743,6 +835,9 @@ static void free_templates(TemplateStore *s) {
                 free(t->id);
                 free(t->name);
                 free(t->tag);
+                if (t->aliases)
+                        free(t->aliases[0]);
+                free(t->aliases);
                 free(t->root_type);
                 free(t->cmdline);
                 sandbox_policy_done(&t->policy);

@@ -87,6 +87,8 @@ def test_typed_error(host, guest):
     ('CreateSandbox', 'sa{sv}', ['template:python', '0']),
     ('Reload', '', []),
     ('RemoveTemplate', 's', ['python']),
+    ('AliasTemplate', 'ss', ['stable', 'python']),
+    ('AliasTemplate', 'ss', ['python', '']),
     ('ResetLoopMax', '', []),
 ])
 def test_manager_denies_without_polkit(host, method, signature, arguments):
@@ -128,6 +130,28 @@ def test_templates_of_others_are_not_seen(host):
     assert 'python' in listed and 'private' not in listed
     for ref in ('private', 'tprivateprivat'):
         assert 'No template' in host.ctl('template', 'show', ref, uid=NOBODY).stderr
+
+
+def test_names_are_the_owners(host):
+    """Of others nothing is seen or named; one's own needs no polkit; root's name goes to the owner's names."""
+    for ref in ('private', 'tprivateprivat'):
+        assert 'No template' in host.ctl('template', 'alias', 'mine', ref, uid=NOBODY).stderr
+    assert host.ctl('template', 'alias', 'mine', 'private', uid=OTHER).returncode == 0
+    assert 'name mine:latest of 1: tprivateprivat by 1\n' in host.log()
+    assert 'mine:latest' in host.ctl('template', 'list', uid=OTHER).stdout
+    assert 'mine:latest' not in host.call(*MANAGER, 'ListTemplateNames', uid=NOBODY).stdout
+    assert "No template has the name 'mine:latest'" in host.ctl('template', 'alias', '--remove', 'mine', uid=NOBODY).stderr
+    assert host.ctl('template', 'alias', 'ours', 'tprivateprivat').returncode == 0
+    assert 'name ours:latest of 1: tprivateprivat by 0\n' in host.log()
+
+
+def test_what_is_exported_is_for_its_owner(host, tmp_path):
+    """Root's templates everybody may use, but what the memory of their guests has is root's."""
+    for name, uid, words in (('python', NOBODY, DENIED), ('private', NOBODY, 'No template'), ('private', OTHER, None)):
+        result = host.ctl('-q', 'template', 'export', name, '-', uid=uid)
+        assert (result.stdout == 'the pack of tprivateprivat\n') if words is None else (words in result.stderr and result.stdout == '')
+    denied = host.ctl('template', 'import', '/dev/null', uid=NOBODY)
+    assert denied.returncode == 1 and DENIED in denied.stderr
 
 
 def test_polkit_allows_by_action(polkit):

@@ -436,6 +436,74 @@ def test_template_verbs(host, tmp_path):
     assert 'in use' in host.ctl('template', 'rm', 'python').stderr
 
 
+def test_template_alias(host, tmp_path):
+    (tmp_path / 'root.tar').write_bytes(b'')
+    assert host.ctl('template', 'alias', 'stable', 'python').returncode == 0
+    row = [l for l in host.ctl('template', 'list', '--no-legend').stdout.splitlines() if 'tpythonpython' in l]
+    assert len(row) == 1 and row[0].startswith('python:latest') and row[0].split()[-1] == 'stable:latest'
+    assert 'Aliases=stable:latest' in host.ctl('template', 'show', 'stable').stdout
+    # it moves; the other one has it no longer
+    assert host.ctl('template', 'alias', 'stable:latest', 'online:latest').returncode == 0
+    shown = json.loads(host.ctl('--json=short', 'template', 'show', 'stable', 'python').stdout)
+    assert [t['Aliases'] for t in shown] == [['stable:latest'], []]
+    assert host.ctl('template', 'alias', '--remove', 'stable').returncode == 0
+    assert "No template 'stable'" in host.ctl('template', 'show', 'stable').stderr
+    assert "No template has the name 'stable:latest'" in host.ctl('template', 'alias', '--remove', 'stable').stderr
+    built = host.ctl('template', 'build', 'mine', '--rootfs', tmp_path / 'root.tar', '--alias', 'a', '--alias', 'b:1')
+    assert built.returncode == 0 and 'also named a:latest\nalso named b:1\n' in built.stderr
+
+
+def test_template_build_from_a_file(host, tmp_path):
+    """From another directory than that of the file."""
+    repository = tmp_path / 'repository'
+    (repository / 'app').mkdir(parents=True)
+    (repository / 'root.tar').write_bytes(b'')
+    (repository / 'cube.json').write_text(json.dumps({
+        'name': 'web:1', 'rootfs': 'root.tar', 'memory': '256M', 'cpus': 2, 'copy': ['app:/srv/app'], 'alias': ['web'],
+        'setup': ['true'], 'network': 'internet'}))
+    good = host.ctl('template', 'build', '--file', repository / 'cube.json')
+    assert good.returncode == 0 and 'copy of a directory to /srv/app\n' in good.stderr and 'also named web:latest' in good.stderr
+    assert 'build web: network internet' in host.log()
+    other = host.ctl('template', 'build', 'mine', '--file', repository / 'cube.json', '--network', 'deny', '--alias', 'b', '--alias', 'c')
+    assert 'also named b:latest\nalso named c:latest\n' in other.stderr and 'also named web' not in other.stderr
+    assert 'build mine: network deny' in host.log()
+    (repository / 'cube.json').write_text('{"name": "web", "rootfs": "root.tar", "colour": "red"}')
+    bad = host.ctl('template', 'build', '--file', repository / 'cube.json')
+    assert bad.returncode == 1 and 'there is no key "colour"' in bad.stderr
+
+
+def test_template_export_and_import(host, tmp_path):
+    path = tmp_path / 'python.cube'
+    good = host.ctl('template', 'export', 'python', path)
+    assert good.returncode == 0 and good.stdout == '' and path.read_text() == 'the pack of tpythonpython\n'
+    again = host.ctl('template', 'export', 'python', path)
+    assert again.returncode == 1 and 'File exists' in again.stderr and path.read_text() != ''
+    # nothing but the template on stdout; and of one that fails no file is left
+    assert host.ctl('-q', 'template', 'export', 'python', '-').stdout == 'the pack of tpythonpython\n'
+    bad = host.ctl('template', 'export', 'online', tmp_path / 'online.cube')
+    assert bad.returncode == 1 and 'not a tar' in bad.stderr and not (tmp_path / 'online.cube').exists()
+
+    result = host.ctl('template', 'import', '--alias', 'a', path, 'mine:1')
+    assert result.returncode == 0 and result.stdout == 'tfakefakefake\n'
+    assert 'import of the pack of tpythonpython\n as mine:1 and a:latest\n' in result.stderr
+    result = host.ctl('template', 'import', '-', input='a stream')
+    assert result.returncode == 0 and 'import of a stream as as-it-says:latest' in result.stderr
+    assert 'No such file' in host.ctl('template', 'import', '/nonexistent').stderr
+
+
+def test_gc(host):
+    dry = host.ctl('gc', '--dry-run')
+    lines = dry.stdout.splitlines()
+    assert dry.returncode == 0 and lines[1].split() == ['template', 'tunusedunused', '3M'] and lines[-1] == '4M would be freed.'
+    assert 'run it again' in dry.stderr and 'gc by 0, dry\n' in host.log()
+    assert host.ctl('gc').stdout.splitlines()[-1] == '4M freed.' and 'gc by 0\n' in host.log()
+    rows = json.loads(host.ctl('gc', '--json=short').stdout)
+    assert rows[0] == {'kind': 'template', 'name': 'tunusedunused', 'size': 3 << 20}
+    # what is one's own needs no polkit
+    assert host.ctl('gc', uid=65534).stdout == '0B freed.\n' and 'gc by 65534\n' in host.log()
+    assert 'does not take' in host.ctl('gc', 'all').stderr
+
+
 def test_template_build_copies(host, tmp_path):
     (tmp_path / 'root.tar').write_bytes(b'')
     (tmp_path / 'app').mkdir()
@@ -485,7 +553,16 @@ def test_template_build_cancel(host, tmp_path):
     (['list', 'x'], "does not take 'x'"),
     (['list', '--nosuch'], 'nosuch'),
     (['template', 'build', 'a/b', '--rootfs', '/x'], 'not NAME'),
+    (['template', 'build', '--file', '/nonexistent'], 'No such file'),
+    (['template', 'build', '--file', '/dev/null'], 'ends amid something'),
     (['template', 'build', 'a'], 'needs --rootfs'),
+    (['template', 'build', 'a', '--rootfs', '/x', '--alias', 'a/b'], 'not NAME'),
+    (['template', 'alias', 'a/b', 'python'], 'not NAME'),
+    (['template', 'export', 'python'], 'needs more arguments'),
+    (['template', 'export', 'nosuch', '-'], "No template 'nosuch'"),
+    (['template', 'import', '/dev/null', 'a/b'], 'not NAME'),
+    (['template', 'alias', 'a'], 'needs more arguments'),
+    (['template', 'alias', 'a', 'nosuch'], "No template 'nosuch'"),
     (['template', 'build', 'a', '--rootfs', '/nonexistent'], 'No such file'),
     (['create', 'python'], 'nothing to start from'),
     (['create', 'snapshot:s99999999999', '--template', 'python'], 'two things'),

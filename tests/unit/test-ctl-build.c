@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/build-file.h"
 #include "ctl/build-options.h"
+#include "tests/unit/temp-dir.h"
 #include "tests/unit/test.h"
 
 /* What is said on stderr is not looked at here. */
@@ -115,4 +117,85 @@ TEST(what_is_not_of_a_build_is_left_to_others) {
         BuildOptions o = {};
 
         assert_eq(build(&o, 'q', NULL), 0);
+}
+
+/* As if the command line had these of what options is given. */
+static int load(BuildFile *f, BuildOptions *o, const char *text, const int *given, size_t n_given) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        char path[128];
+
+        *f = (BuildFile) {};
+        *o = (BuildOptions) {};
+        temp_dir_write(&d, "cube.json", text, strlen(text));
+        (void) snprintf(path, sizeof(path), "%s/cube.json", d.path);
+        return build_file_load(f, path, given, n_given, o);
+}
+
+static void done(BuildFile *f, BuildOptions *o) {
+        build_options_done(o);
+        build_file_done(f);
+}
+
+TEST(a_file_holds_what_options_hold) {
+        BuildFile f;
+        BuildOptions o;
+
+        assert_ok(load(&f, &o, "{\"name\": \"web:1\", \"memory\": \"256M\", \"disk\": 1073741824, \"cpus\": 2, \"no-modules\": true,"
+                               "\"no-warm\": false, \"setup\": [\"one\", \"two\\nlines\"], \"start\": \"serve\", \"alias\": [\"web\"],"
+                               "\"env\": [\"A=b c\"], \"network\": \"internet\", \"build-allow\": [\"example.com tcp:443\"]}\n", NULL, 0));
+        assert_streq(f.name, "web:1");
+        assert_true(o.mem_bytes == MIB(256) && o.disk_bytes == GIB(1) && o.cpus == 2 && o.no_modules && !o.no_warm);
+        assert_streq(o.setup[0], "one");
+        assert_streq(o.setup[1], "two\nlines");
+        assert_true(!o.setup[2]);
+        assert_streq(o.start, "serve");
+        assert_streq(o.aliases[0], "web");
+        assert_streq(o.exec.env[0], "A=b c");
+        assert_true(policy_options_given(&o.policy) && policy_options_given(&o.build_policy));
+        done(&f, &o);
+}
+
+TEST(paths_begin_where_the_file_lies) {
+        BuildFile f;
+        BuildOptions o;
+
+        assert_ok(load(&f, &o, "{\"kernel\": \"boot/vmlinux\", \"modules\": \"/lib/modules/x\", \"copy\": [\"app:/srv/\", \"/etc/hosts:/etc/hosts\"]}",
+                       NULL, 0));
+        assert_true(startswith(o.kernel, "/tmp/cube-test.") && strstr(o.kernel, "/boot/vmlinux"));
+        assert_streq(o.modules, "/lib/modules/x");
+        assert_true(startswith(o.copies[0].source, "/tmp/cube-test.") && strstr(o.copies[0].source, "/app"));
+        assert_streq(o.copies[0].path, "/srv/app");
+        assert_streq(o.copies[1].source, "/etc/hosts");
+        done(&f, &o);
+}
+
+TEST(the_command_line_wins) {
+        static const int given[] = { BUILD_MEMORY, BUILD_SETUP };
+        BuildFile f;
+        BuildOptions o;
+
+        assert_ok(load(&f, &o, "{\"memory\": \"256M\", \"cpus\": 2, \"setup\": [\"one\"]}", given, ELEMENTSOF(given)));
+        assert_true(o.mem_bytes == 0 && !o.setup && o.cpus == 2);
+        done(&f, &o);
+        /* but it is right or wrong as a whole */
+        assert_true(load(&f, &o, "{\"memory\": true}", given, ELEMENTSOF(given)) < 0);
+        done(&f, &o);
+}
+
+TEST(a_file_that_is_not_right_is_refused) {
+        static const char *const bad[] = {
+                "", "{", "[]", "\"x\"", "{\"colour\": \"red\"}", "{\"help\": true}", "{\"file\": \"x\"}", "{\"memory\": \"lots\"}",
+                "{\"memory\": [\"1G\"]}", "{\"memory\": 1.5}", "{\"memory\": null}", "{\"cpus\": 99}", "{\"cpus\": -1}",
+                "{\"setup\": \"one\"}", "{\"setup\": [1]}", "{\"setup\": [\"\"]}", "{\"setup\": [[\"a\"]]}", "{\"no-warm\": \"yes\"}",
+                "{\"no-warm\": 1}", "{\"name\": \"a/b\"}", "{\"name\": 5}", "{\"start\": \"a\\u0000b\"}", "{\"cpus\": 1} x",
+                "{\"cpus\": 1}{}", "{\"cmdline\": \"\xff\"}", "{\"a\": {\"b\": {\"c\": {\"d\": {}}}}}", "{\"copy\": [\"app\"]}",
+        };
+        BuildFile f;
+        BuildOptions o;
+
+        for (size_t i = 0; i < ELEMENTSOF(bad); i++) {
+                if (load(&f, &o, bad[i], NULL, 0) >= 0)
+                        test_stop(TEST_FAILED, __LINE__, "it was taken: %s", bad[i]);
+                done(&f, &o);
+        }
 }

@@ -208,6 +208,21 @@ static unsigned count_entries(const Lab *lab) {
         return n;
 }
 
+static unsigned count_names(const Lab *lab) {
+        char path[128];
+        unsigned n = 0;
+        struct dirent *de;
+        DIR *d;
+
+        (void) snprintf(path, sizeof(path), "%s/store/names/0", lab->dir.path);
+        d = opendir(path);
+        assert(d);
+        while ((de = readdir(d)))
+                n += !streq(de->d_name, ".") && !streq(de->d_name, "..");
+        closedir(d);
+        return n;
+}
+
 TEST(tar) {
         _cleanup_lab_ Lab lab;
         struct stat a, b;
@@ -559,6 +574,69 @@ TEST(remove_and_clean) {
         assert_eq(template_store_clean(lab.event, lab.store, on_removed, NULL), 1);
         wait_removed(&lab);
         assert_eq(count_entries(&lab), 0);
+}
+
+static void set_name(Lab *lab, uid_t owner, const char *name, Template *t) {
+        assert_ok(template_store_set_name(lab->event, lab->store, owner, name, t, on_removed, NULL));
+        wait_removed(lab);
+}
+
+TEST(a_name_stands_for_one_template_and_moves_at_once) {
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        p.aliases = (char *[]) { (char *) "snake:1", (char *) "snake:latest", NULL };
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        Template *one = lab.template;
+        p.aliases = NULL;
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        Template *two = lab.template;
+
+        /* the name moved with the second build, the aliases stay where they were put */
+        assert_true(template_store_find(lab.store, 0, "python") == two);
+        assert_true(!one->named && template_store_find(lab.store, 0, "snake") == one);
+        assert_true(template_store_find(lab.store, 0, "snake:1") == one);
+
+        set_name(&lab, 0, "snake:1", two);
+        assert_true(template_store_find(lab.store, 0, "snake:1") == two && one->renamed && two->renamed);
+        /* back to the older one by the name under which both were built */
+        set_name(&lab, 0, "python:latest", one);
+        assert_true(one->named && !two->named && template_store_find(lab.store, 0, "python") == one);
+        set_name(&lab, 0, "snake:latest", NULL);
+        assert_true(!template_store_find(lab.store, 0, "snake"));
+        /* nothing is left beside the names */
+        assert_true(faccessat(lab.dir.fd, "store/names/0/snake:latest", F_OK, AT_SYMLINK_NOFOLLOW) < 0);
+        assert_eq(count_names(&lab), 2);
+
+        /* while it is being named it stays */
+        assert_ok(template_store_set_name(lab.event, lab.store, 0, "other:1", two, on_removed, NULL));
+        assert_eq(template_store_remove(lab.event, two, on_removed, NULL), -EBUSY);
+        wait_removed(&lab);
+        assert_true(template_store_find(lab.store, 0, "other:1") == two);
+        /* and all its names go with it */
+        assert_ok(template_store_remove(lab.event, two, on_removed, NULL));
+        wait_removed(&lab);
+        assert_true(!template_store_find(lab.store, 0, "other:1") && !template_store_find(lab.store, 0, "snake:1"));
+        assert_eq(count_names(&lab), 1);
+}
+
+TEST(bad_aliases) {
+        _cleanup_lab_ Lab lab;
+        char *many[18] = {};
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        for (size_t i = 0; i < 17; i++)
+                many[i] = (char *) "a:1";
+        p.aliases = many;
+        assert_eq(build_tar(&lab, &p, "root.tar"), -EINVAL);
+        assert_true(strstr(lab.message, "too many aliases"));
+        p.aliases = (char *[]) { (char *) "../x:1", NULL };
+        assert_eq(build_tar(&lab, &p, "root.tar"), -EINVAL);
+        assert_true(strstr(lab.message, "alias is not NAME:TAG"));
 }
 
 /* Somebody kept a descriptor for writing: the template is not taken. */

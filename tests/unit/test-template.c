@@ -91,7 +91,7 @@ TEST(bad_names) {
 
         make_template(&d, ONE, "python", 0);
         make_template_name(&d, 0, "python:latest", "../../etc");
-        make_template_name(&d, 0, "other:latest", ONE);
+        make_template_name(&d, 0, "other", ONE);
         make_template_name(&d, 7, "python:latest", ONE);
         assert_true(mkdirat(d.fd, "names/bob", 0755) == 0);
         assert_true(mkdirat(d.fd, "names/0/x:y", 0755) == 0);
@@ -99,6 +99,43 @@ TEST(bad_names) {
         assert_eq(s->n_warnings, 5);
         assert_true(!s->templates[0]->named);
         assert_true(!template_store_find(s, 7, "python"));
+}
+
+TEST(aliases) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+
+        make_template(&d, ONE, "python", 0);
+        make_template(&d, TWO, "python", 1000);
+        make_template_name(&d, 0, "stable:1", ONE);
+        make_template_name(&d, 0, "interpreter:latest", ONE);
+        make_template_name(&d, 1000, "python:latest", TWO);
+        make_template_name(&d, 1000, "stable:1", TWO);
+        assert_ok(template_store_load(&s, d.path));
+        assert_eq(s->n_warnings, 0);
+
+        /* its own name stands for nothing, the others for it */
+        Template *one = template_store_find_id(s, ONE);
+        assert_true(!one->named && !template_store_find_name(s, 0, "python", "latest"));
+        assert_streq(one->aliases[0], "interpreter:latest");
+        assert_streq(one->aliases[1], "stable:1");
+        assert_true(!one->aliases[2]);
+        assert_true(template_store_find(s, 0, "interpreter") == one);
+        assert_true(template_store_find(s, 0, "stable:1") == one);
+        assert_true(!template_store_find(s, 0, "stable"));
+        /* one's own go before root's, as with names */
+        assert_streq(template_store_find(s, 1000, "stable:1")->id, TWO);
+        assert_true(template_store_find(s, 1000, "interpreter") == one);
+
+        /* moved by another: told of both, and of nobody else */
+        Template *three;
+        for (size_t i = 0; i < s->n_templates; i++)
+                s->templates[i]->renamed = false;
+        make_template(&d, THREE, "new", 0);
+        make_template_name(&d, 0, "stable:1", THREE);
+        assert_ok(template_store_add(s, THREE, &three));
+        assert_true(three->renamed && one->renamed && !template_store_find_id(s, TWO)->renamed);
+        assert_true(template_store_find(s, 0, "stable:1") == three && !one->aliases[1]);
 }
 
 /* Loads a store whose one template has this in place of that. */

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Naming templates anew, as the manager's clients ask for it. The names themselves are the store's. */
+
+#include <stdio.h>
+
+#include "daemon/audit.h"
+#include "daemon/manager-private.h"
+#include "dbus/bus-errors.h"
+
+/* Waits for the child. */
+typedef struct Naming {
+        Manager *manager;
+        char *name, *id;           /* id: NULL when the name is taken away */
+        uid_t actor;
+        TemplateRemoveDone done;
+        void *userdata;
+} Naming;
+
+static Naming *naming_free(Naming *n) {
+        if (!n)
+                return NULL;
+        free(n->name);
+        free(n->id);
+        free(n);
+        return NULL;
+}
+DEFINE_CLEANUP(Naming *, naming_free);
+
+void manager_tell_renamed(Manager *m) {
+        for (size_t i = 0; i < m->templates->n_templates; i++) {
+                Template *t = m->templates->templates[i];
+                if (t->renamed && m->hooks && m->hooks->template_changed)
+                        m->hooks->template_changed(m, t);
+                t->renamed = false;
+        }
+}
+
+static void on_named(TemplateStore *store, const char *id, int r, const char *message, void *userdata) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        _cleanup_(naming_freep) Naming *n = userdata;
+
+        manager_tell_renamed(n->manager);
+        if (r < 0)
+                (void) sd_bus_error_setf(&e, BUS_ERROR_INTERNAL, "Name %s could not be changed: %s", n->name,
+                                         isempty(message) ? strerror(-r) : message);
+        else
+                audit_template_named(n->manager->audit, n->actor, n->name, n->id);
+        n->done(n->manager, r < 0 ? &e : NULL, n->userdata);
+}
+
+int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
+                          void *userdata, sd_bus_error *error) {
+        _cleanup_(naming_freep) Naming *n = new0(Naming, 1);
+
+        if (!n)
+                return sd_bus_error_set_errno(error, ENOMEM);
+        *n = (Naming) { m, strdup(name), t ? strdup(t->id) : NULL, actor, done, userdata };
+        if (!n->name || (t && !n->id))
+                return sd_bus_error_set_errno(error, ENOMEM);
+        int r = template_store_set_name(m->event, m->templates, owner, name, t, on_named, n);
+        if (r < 0)
+                return sd_bus_error_set_errnof(error, -r, "Name %s can't be changed: %s", name, strerror(-r));
+        (void) TAKE_PTR(n);
+        return 0;
+}
