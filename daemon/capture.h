@@ -4,7 +4,7 @@
 /* One instant of a running sandbox, saved as a snapshot: what sandbox_snapshot(), pause and rollback are made of.
  *
  * Who has the sandbox's turn (daemon/sandbox-turn.h) starts one; it calls back once, with the snapshot or with why
- * there is none. On an error the guest runs on as if nothing had been. While the VMM is paused, what others ask of
+ * there is none, which the journal says as well. On an error the guest runs on as if nothing had been. While the VMM is paused, what others ask of
  * the guest waits.
  *
  * With stay_paused the VMM is left paused at the end, and the Capture is its owner's until he ends it with
@@ -21,6 +21,12 @@ typedef struct CaptureSpec {
         bool no_memory;            /* the disk alone; the guest has seen to it that it is whole */
 } CaptureSpec;
 
+/* What it took. */
+typedef struct CaptureFigures {
+        uint64_t pause_usec;       /* in which the guest stood still */
+        uint64_t n_pages;          /* of memory that were saved */
+} CaptureFigures;
+
 /* snapshot: published, not synced; valid during the call, longer by snapshot_use(). NULL on error, and then the
  * Capture is gone; it is gone without an error too, but for stay_paused. */
 typedef void (*CaptureDone)(Sandbox *s, const sd_bus_error *error, Snapshot *snapshot, void *userdata);
@@ -29,6 +35,8 @@ typedef void (*CaptureDone)(Sandbox *s, const sd_bus_error *error, Snapshot *sna
 int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void *userdata, Capture **ret, sd_bus_error *error);
 /* As if nothing had been: the guest goes on with what it had. done gets why, and the Capture is gone. */
 void capture_cancel(Capture *c, const sd_bus_error *why, CaptureDone done, void *userdata);
+/* In the call that tells of its success. */
+CaptureFigures capture_figures(const Capture *c);
 /* The empty overlay that was made for the guest (daemon/sandbox-overlay.h); the caller's from here. */
 int capture_take_overlay(Capture *c);
 /* The VMM runs again by other means, or is going to be killed. Our use of the snapshot goes with it. */

@@ -197,7 +197,7 @@ static void check_device(const Check *c) {
         if (fd < 0)
                 check_tell(c, "dev-kvm", CHECK_FAILED,
                      errno == ENOENT ? "Load kvm_intel or kvm_amd (modprobe), and see that the firmware has virtualization on."
-                                     : "cubed needs DeviceAllow=/dev/kvm rw and the right to open it.",
+                                     : "cubed needs DeviceAllow=/dev/char/10:232 rw and the right to open it.",
                      "/dev/kvm: %s", strerror(errno));
         else
                 check_tell(c, "dev-kvm", CHECK_OK, NULL, "/dev/kvm opens");

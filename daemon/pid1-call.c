@@ -48,14 +48,39 @@ static int send_copy(Pid1Call *c) {
         return r;
 }
 
+static int ask_again_later(Pid1Call *c);
+
+/* As if PID 1 had answered so. */
+static int make_answer(const Pid1Call *c, int error, sd_bus_message **ret) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int r = sd_bus_message_new_method_errno(c->message, &m, error, NULL);
+        if (r >= 0)
+                r = sd_bus_message_seal(m, 1, 0);
+        if (r < 0)
+                return r;
+        *ret = TAKE_PTR(m);
+        return 0;
+}
+
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *answer = NULL;
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         Pid1Call *c = userdata;
 
         c->timer = sd_event_source_disable_unref(c->timer);
         int r = send_copy(c);
-        if (r < 0)
-                log_error_errno(r, "Failed to ask PID 1 for %s again: %m", sd_bus_message_get_member(c->message));
-        return 0;
+        if (r >= 0)
+                return 0;
+        log_error_errno(r, "Failed to ask PID 1 for %s again: %m", sd_bus_message_get_member(c->message));
+        if (make_answer(c, r, &answer) < 0)
+                return ask_again_later(c);
+        return c->reply(answer, c->userdata, &e);
+}
+
+static int ask_again_later(Pid1Call *c) {
+        return sd_event_add_time_relative(sd_bus_get_event(sd_bus_message_get_bus(c->message)), &c->timer, CLOCK_MONOTONIC, AGAIN_USEC, 0,
+                                          on_timer, c);
 }
 
 static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) {
@@ -69,8 +94,7 @@ static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) 
         if (!c->noted)
                 log_info("PID 1 went away before it answered %s, asking again", sd_bus_message_get_member(c->message));
         c->noted = true;
-        int r = sd_event_add_time_relative(sd_bus_get_event(sd_bus_message_get_bus(m)), &c->timer, CLOCK_MONOTONIC, AGAIN_USEC, 0,
-                                           on_timer, c);
+        int r = ask_again_later(c);
         return r < 0 ? c->reply(m, c->userdata, ret_error) : 0;
 }
 

@@ -4,7 +4,7 @@
 /* Calls to PID 1 that outlive it executing itself anew. systemctl daemon-reexec, which every update of systemd does, closes
  * PID 1's connection to the bus with what it has not read and what it has not sent: the caller gets an error from the bus,
  * and does not learn whether it was heard. Such a call is made again until PID 1 answers, so it must be one that
- * may be heard twice.
+ * may be heard twice. When it can't be made again, the reply says so as an answer of PID 1 would.
  *
  * A Pid1Call belongs to who made it, who frees it once its reply has run, or before to hear no more of it. */
 

@@ -35,7 +35,7 @@ struct Capture {
         unsigned n_waits;          /* callbacks that will come; it is freed after the last one */
         Snapshot *snapshot;
         Snapshot *flattening;      /* in use by us meanwhile */
-        uint64_t n_pages;          /* that its memory file has */
+        CaptureFigures figures;
         bool published;
         bool whole_chain;          /* the VMM gets all layers anew: it can't take another one */
         bool may_be_paused;
@@ -299,8 +299,8 @@ void sandbox_replace_layers(Sandbox *s, Snapshot *n) {
 static void finish_captured(Capture *c) {
         Sandbox *s = c->sandbox;
         Snapshot *n = TAKE_PTR(c->snapshot);
-        uint64_t pause_usec = clock_usec(CLOCK_MONOTONIC) - c->begin_usec;
 
+        c->figures.pause_usec = clock_usec(CLOCK_MONOTONIC) - c->begin_usec;
         sandbox_add_layers(s, n);
         if (c->whole_chain)
                 sandbox_count_layers(s);
@@ -308,7 +308,6 @@ static void finish_captured(Capture *c) {
         s->priv->capture_id[0] = 0;
         sandbox_save_soon(s);
         vmm_client_let_go(s->priv->vmm);
-        audit_snapshot(s->manager->audit, s, n, pause_usec, c->n_pages);
         snapshot_flatten_behind(n);
         c->done(s, NULL, n, c->userdata);
         snapshot_release(n);
@@ -363,6 +362,10 @@ void capture_cancel(Capture *c, const sd_bus_error *why, CaptureDone done, void 
         capture_undo(c);
 }
 
+CaptureFigures capture_figures(const Capture *c) {
+        return c->figures;
+}
+
 int capture_take_overlay(Capture *c) {
         return TAKE_FD(c->overlay_fd);
 }
@@ -402,7 +405,7 @@ static void on_memory_saved(int error, uint64_t data_bytes, uint64_t zero_bytes,
                 capture_fail(c, error, "saving its memory", NULL);
                 return;
         }
-        c->n_pages = data_bytes / SNAPSHOT_PAGE_BYTES;
+        c->figures.n_pages = data_bytes / SNAPSHOT_PAGE_BYTES;
         finish_saved(c);
 }
 
@@ -639,8 +642,10 @@ static int check_sandbox(const Sandbox *s, sd_bus_error *error) {
 
 int sandbox_capture(Sandbox *s, const CaptureSpec *spec, CaptureDone done, void *userdata, Capture **ret, sd_bus_error *error) {
         int r = check_sandbox(s, error);
-        if (r < 0)
+        if (r < 0) {
+                tell_failed(s, spec->kind, error);
                 return r;
+        }
 
         Capture *c = new0(Capture, 1);
         if (!c)

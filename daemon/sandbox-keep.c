@@ -45,12 +45,17 @@ static const char *kept_path(const char *id, const char *name, KeptPath ret) {
         return ret;
 }
 
-static void unlink_kept(const Manager *m, const char *id) {
+/* An error: sandbox.json may be there still. */
+static int unlink_kept(const Manager *m, const char *id) {
         KeptPath path;
+        int r = 0;
 
         (void) unlinkat(m->priv->state_fd, kept_path(id, FILE_NEW, path), 0);
-        (void) unlinkat(m->priv->state_fd, kept_path(id, SANDBOX_KEPT_FILE, path), 0);
+        if (unlinkat(m->priv->state_fd, kept_path(id, SANDBOX_KEPT_FILE, path), 0) < 0 && errno != ENOENT && errno != ENOTDIR)
+                r = log_warning_errno(errno, "Sandbox %s: its " SANDBOX_KEPT_FILE " can't be removed; a cubed that is started takes it to be paused: %m",
+                                      id);
         (void) unlinkat(m->priv->state_fd, kept_path(id, NULL, path), AT_REMOVEDIR);
+        return r;
 }
 
 static int open_parent(const Manager *m) {
@@ -105,7 +110,8 @@ static void sync_forgetting(Forgetting *f) {
                 on_forgotten(r, f);
 }
 
-static void forget_later(Manager *m, Snapshot *paused) {
+/* unlinked: what unlink_kept() gave. */
+static void forget_later(Manager *m, Snapshot *paused, int unlinked) {
         Forgetting *f = new0(Forgetting, 1);
 
         snapshot_use(paused);
@@ -114,7 +120,10 @@ static void forget_later(Manager *m, Snapshot *paused) {
                 return;
         }
         *f = (Forgetting) { .manager = m, .paused = paused };
-        sync_forgetting(f);
+        if (unlinked < 0)
+                on_forgotten(unlinked, f);
+        else
+                sync_forgetting(f);
 }
 
 void sandbox_forget_again(Manager *m) {
@@ -147,8 +156,8 @@ static void write_finish(KeepWrite *w, int error) {
         Sandbox *s = w->sandbox;
 
         if (!going_down(w->manager) && (!s || !s->priv->kept)) {
-                unlink_kept(w->manager, w->id);
-                forget_later(w->manager, now.on);
+                int r = unlink_kept(w->manager, w->id);
+                forget_later(w->manager, now.on, r);
         }
         if (error < 0 && !now.done && s && s->priv->kept)
                 log_warning_errno(error, "Sandbox %s: failed to write its " SANDBOX_KEPT_FILE ": %m", w->id);
@@ -283,9 +292,9 @@ void sandbox_forget_kept(Sandbox *s, Snapshot *paused) {
                 return;
         s->priv->kept = false;
         host_network_keep_slot(s->manager->network, s->slot, false);
-        unlink_kept(s->manager, s->id);
+        int r = unlink_kept(s->manager, s->id);
         if (paused && paused->kind == SNAPSHOT_PAUSE)
-                forget_later(s->manager, paused);
+                forget_later(s->manager, paused, r);
 }
 
 /* Taking apart. */
@@ -374,7 +383,7 @@ static void load_one(Manager *m, const char *id) {
         Sandbox *s;
 
         if (!sandbox_is_kept(m, id)) {
-                unlink_kept(m, id);
+                (void) unlink_kept(m, id);
                 return;
         }
         int r = sandbox_find_kept(m, id, &s);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A snapshot that somebody asked for: a capture in its turn, then on disk for good. */
+/* A snapshot that somebody asked for: a capture in its turn, then on disk for good. Until it is there nobody sees it, and it
+ * goes by itself: it may be that the disk takes no change any more, by which it could be taken away. */
 
+#include "daemon/audit.h"
 #include "daemon/capture.h"
 #include "daemon/log.h"
 #include "daemon/sandbox-private.h"
@@ -11,6 +13,7 @@ typedef struct Taking {
         Turn turn;
         Sandbox *sandbox;          /* NULL: it ended, and who asked knows */
         Capture *capture;          /* while it is under way */
+        CaptureFigures figures;
         SnapshotKind kind;
         char *name;
         SnapshotTaken done;
@@ -23,6 +26,8 @@ static void taking_free(Taking *t) {
 }
 
 static void finish(Taking *t, const sd_bus_error *error, Snapshot *n) {
+        if (n)
+                audit_snapshot(t->sandbox->manager->audit, t->sandbox, n, t->figures.pause_usec, t->figures.n_pages);
         t->done(t->sandbox, error, n, t->userdata);
         sandbox_end_turn(t->sandbox, &t->turn);
         taking_free(t);
@@ -33,11 +38,11 @@ static bool need_not_last(SnapshotKind kind) {
         return kind == SNAPSHOT_FORK || kind == SNAPSHOT_CHECKPOINT;
 }
 
-static void remove_unsafe(Snapshot *n) {
+static void remove_unwanted(Snapshot *n) {
         int r = n->store->stopping ? 0 : snapshot_remove(n, NULL, NULL);
 
         if (r < 0)
-                log_warning_errno(r, "Snapshot %s, which may not outlive a crash of the host, can't be removed: %m", n->id);
+                log_warning_errno(r, "Snapshot %s, of which nobody was told, can't be removed: %m", n->id);
 }
 
 static void on_synced(Snapshot *n, int error, void *userdata) {
@@ -45,7 +50,8 @@ static void on_synced(Snapshot *n, int error, void *userdata) {
         Taking *t = userdata;
 
         if (!t->sandbox) {
-                remove_unsafe(n);
+                if (error >= 0)
+                        remove_unwanted(n);
                 snapshot_release(n);
                 taking_free(t);
                 return;
@@ -53,7 +59,7 @@ static void on_synced(Snapshot *n, int error, void *userdata) {
         if (error < 0) {
                 (void) sd_bus_error_setf(&e, bus_error_of_errno(error), "Snapshot %s of sandbox %s could not be brought to disk: %s",
                                          n->id, t->sandbox->id, strerror(-error));
-                remove_unsafe(n);
+                audit_snapshot_failed(t->sandbox->manager->audit, t->sandbox, strempty(e.message));
         }
         finish(t, error < 0 ? &e : NULL, error < 0 ? NULL : n);
         snapshot_release(n);
@@ -62,13 +68,15 @@ static void on_synced(Snapshot *n, int error, void *userdata) {
 static void on_captured(Sandbox *s, const sd_bus_error *error, Snapshot *n, void *userdata) {
         Taking *t = userdata;
 
+        if (n)
+                t->figures = capture_figures(t->capture);
         t->capture = NULL;
         if (error || need_not_last(t->kind)) {
                 finish(t, error, n);
                 return;
         }
         snapshot_use(n);
-        int r = snapshot_sync(n, on_synced, t);
+        int r = snapshot_sync_as(n, t->kind, on_synced, t);
         if (r < 0)
                 on_synced(n, r, t);
 }
@@ -76,7 +84,7 @@ static void on_captured(Sandbox *s, const sd_bus_error *error, Snapshot *n, void
 static void on_turn(Sandbox *s, Turn *turn) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         Taking *t = (Taking *) turn;
-        CaptureSpec spec = { .kind = t->kind, .name = t->name };
+        CaptureSpec spec = { .kind = need_not_last(t->kind) ? t->kind : SNAPSHOT_FORK, .name = t->name };
 
         if (sandbox_capture(s, &spec, on_captured, t, &t->capture, &e) < 0)
                 finish(t, &e, NULL);

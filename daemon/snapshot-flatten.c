@@ -148,7 +148,7 @@ static int merge(SnapshotFlatten *f, const Chain *c) {
         size_t n_fds = 0;
 
         while (r >= 0 && n_fds < c->n) {
-                r = snapshot_open_file(c->layers[n_fds], f->at, &fds[n_fds]);
+                r = c->layers[n_fds]->priv->damaged ? -EIO : snapshot_open_file(c->layers[n_fds], f->at, &fds[n_fds]);
                 if (r >= 0)
                         n_fds++;
         }

@@ -29,6 +29,7 @@ typedef struct SnapshotFileInfo {
 struct SnapshotPrivate {
         char dir[32];            /* in the root */
         bool published;
+        bool damaged;            /* the disk has refused something of it; no fsync() makes it durable any more */
         SnapshotFileInfo files[_SNAPSHOT_FILE_MAX];
         char boot[SNAPSHOT_BOOT_MAX];          /* in which it was published, while it is not durable */
         char *parent_id, *memory_parent_id;    /* while loading */

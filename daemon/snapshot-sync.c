@@ -94,13 +94,15 @@ int snapshot_commit(Snapshot *s, SnapshotChange change, SnapshotCommitted done, 
 
 typedef struct Sync {
         Snapshot *snapshot;
+        SnapshotKind kind;       /* that it gets once it is durable; _SNAPSHOT_KIND_INVALID: keeps its own */
         Snapshot *at;            /* the one whose turn it is: snapshot, or what it stands on; used */
-        int step;                /* a SnapshotFileKind, then the directory, then snapshot.json */
+        int step;                /* a SnapshotFileKind, or what follows them */
         SnapshotDone done;
         void *userdata;
 } Sync;
 
-enum { STEP_DIRECTORY = _SNAPSHOT_FILE_MAX, STEP_JSON };
+/* snapshot.json comes last: nothing behind it can fail. */
+enum { STEP_DIRECTORY = _SNAPSHOT_FILE_MAX, STEP_ROOT, STEP_JSON };
 
 static void sync_go_on(Sync *y);
 
@@ -136,11 +138,19 @@ static void sync_finish(Sync *y, int error) {
         sync_free(y);
 }
 
+/* The kernel tells once that what was written did not get to the disk; asked again it says that all is well. */
+static void note_damage(Sync *y, int error) {
+        if (error != -ECONNRESET && error != -ENOTCONN)
+                y->at->priv->damaged = true;
+}
+
 static void on_synced(int error, void *userdata) {
         Sync *y = userdata;
 
-        if (error < 0)
+        if (error < 0) {
+                note_damage(y, error);
                 return sync_finish(y, error);
+        }
         y->step++;
         sync_go_on(y);
 }
@@ -150,35 +160,51 @@ static void on_root_synced(int error, void *userdata) {
 }
 
 static void become_durable(Snapshot *s, void *userdata) {
+        Sync *y = userdata;
+
         s->durable = true;
+        if (y->at == y->snapshot && y->kind >= 0)
+                s->kind = y->kind;
 }
 
 static void on_durable(Snapshot *s, int error, void *userdata) {
         Sync *y = userdata;
 
-        if (error < 0)
+        if (error < 0 || s == y->snapshot)
                 return sync_finish(y, error);
         snapshot_release(TAKE_PTR(y->at));
         sync_go_on(y);
 }
 
-/* Its files, then its directory, then snapshot.json that says so. */
+/* Its files, then the directories that they and it are in, then snapshot.json that says so. */
 static int sync_one(Sync *y) {
+        StoreClient *client = y->at->store->client;
         _cleanup_close_ int fd = -EBADF;
         int r;
 
+        if (y->at->priv->damaged)
+                return -EIO;
         while (y->step < STEP_DIRECTORY && !snapshot_has_file(y->at, (SnapshotFileKind) y->step))
                 y->step++;
         if (y->step == STEP_JSON)
                 return snapshot_commit(y->at, become_durable, on_durable, y);
+        if (y->step == STEP_ROOT)
+                return store_client_sync(client, y->at->store->root_fd, on_synced, y);
         r = y->step == STEP_DIRECTORY ? snapshot_open_directory(y->at, &fd)
                                       : snapshot_open_file(y->at, (SnapshotFileKind) y->step, &fd);
-        return r < 0 ? r : store_client_sync(y->at->store->client, fd, on_synced, y);
+        return r < 0 ? r : store_client_sync(client, fd, on_synced, y);
+}
+
+/* NULL: there is nothing to be done. */
+static Snapshot *find_next(const Sync *y) {
+        Snapshot *s = y->snapshot;
+
+        return find_volatile(s) ?: (y->kind >= 0 && s->kind != y->kind ? s : NULL);
 }
 
 static int sync_next(Sync *y) {
         if (!y->at) {
-                y->at = find_volatile(y->snapshot);
+                y->at = find_next(y);
                 y->step = 0;
                 if (!y->at)
                         return store_client_sync(y->snapshot->store->client, y->snapshot->store->root_fd, on_root_synced, y);
@@ -194,15 +220,19 @@ static void sync_go_on(Sync *y) {
                 sync_finish(y, r);
 }
 
-int snapshot_sync(Snapshot *s, SnapshotDone done, void *userdata) {
+int snapshot_sync_as(Snapshot *s, SnapshotKind kind, SnapshotDone done, void *userdata) {
         Sync *y = new0(Sync, 1);
 
         if (!y)
                 return -ENOMEM;
-        *y = (Sync) { .snapshot = s, .done = done, .userdata = userdata };
+        *y = (Sync) { .snapshot = s, .kind = kind, .done = done, .userdata = userdata };
         snapshot_use(s);
         int r = sync_next(y);
         if (r < 0)
                 sync_free(y);
         return r;
+}
+
+int snapshot_sync(Snapshot *s, SnapshotDone done, void *userdata) {
+        return snapshot_sync_as(s, _SNAPSHOT_KIND_INVALID, done, userdata);
 }

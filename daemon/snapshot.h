@@ -36,7 +36,7 @@ typedef enum SnapshotKind {
         SNAPSHOT_USER,           /* somebody asked for it */
         SNAPSHOT_CHECKPOINT,     /* taken by itself, numbered; goes with its sandbox */
         SNAPSHOT_PAUSE,          /* what a paused sandbox is */
-        SNAPSHOT_FORK,           /* what forks started from, or what a rollback can go back to */
+        SNAPSHOT_FORK,           /* what forks started from, what a rollback can go back to, or what was asked for while it is not durable */
         SNAPSHOT_LAYER,          /* was removed, but something stands on it: no state any more */
         _SNAPSHOT_KIND_MAX,
         _SNAPSHOT_KIND_INVALID = -EINVAL,
@@ -140,9 +140,12 @@ int snapshot_link_file(Snapshot *s, SnapshotFileKind file, int fd);
  * the files are not those of this uuid and these parents. -EINVAL: fields that would not be loaded again. */
 int snapshot_publish(Snapshot *s);
 /* Then this: fsync by cube-stored of all of it and of what it stands on, durable from done() on. done may be
- * NULL; else it runs exactly once, later, unless the call failed. */
+ * NULL; else it runs exactly once, later, unless the call failed. One of which the disk has refused anything never becomes
+ * durable, nor does what stands on it: -EIO. */
 typedef void (*SnapshotDone)(Snapshot *s, int error, void *userdata);
 int snapshot_sync(Snapshot *s, SnapshotDone done, void *userdata);
+/* And with the same change of snapshot.json it becomes one of that kind: never there without being durable. */
+int snapshot_sync_as(Snapshot *s, SnapshotKind kind, SnapshotDone done, void *userdata);
 
 void snapshot_use(Snapshot *s);
 /* May free it. */

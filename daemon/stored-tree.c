@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "base/macros.h"
@@ -107,6 +108,40 @@ int tree_remove(int root_fd, char *path) {
         return r < 0 ? r : remove_all(dir, name);
 }
 
+/* A place in a directory. */
+typedef struct Place {
+        int dir;
+        const char *name;
+} Place;
+
+static bool is_file(const Place *p) {
+        struct stat st;
+
+        return fstatat(p->dir, p->name, &st, AT_SYMLINK_NOFOLLOW) >= 0 && S_ISREG(st.st_mode);
+}
+
+/* 1: what was at the target is in the other's place now, for the way back. Not every file system can do that. */
+static int move(const Place *from, const Place *to) {
+        if (is_file(to) && renameat2(from->dir, from->name, to->dir, to->name, RENAME_EXCHANGE) >= 0)
+                return 1;
+        return renameat(from->dir, from->name, to->dir, to->name) < 0 ? -errno : 0;
+}
+
+static int rename_place(const Place *from, const Place *to) {
+        bool existed = is_file(to);
+
+        int r = move(from, to);
+        if (r < 0)
+                return r;
+        bool exchanged = r > 0;
+        r = fsync(to->dir) < 0 || fsync(from->dir) < 0 ? -errno : 0;
+        if (r < 0 && (exchanged || !existed))
+                (void) renameat2(to->dir, to->name, from->dir, from->name, exchanged ? RENAME_EXCHANGE : RENAME_NOREPLACE);
+        else if (r >= 0 && exchanged)
+                (void) unlinkat(from->dir, from->name, 0);
+        return r;
+}
+
 int tree_rename(int root_fd, char *from, char *to) {
         _cleanup_close_ int from_dir = -EBADF, to_dir = -EBADF;
         const char *from_name, *to_name;
@@ -114,9 +149,5 @@ int tree_rename(int root_fd, char *from, char *to) {
         int r = open_parent(root_fd, from, &from_dir, &from_name);
         if (r >= 0)
                 r = open_parent(root_fd, to, &to_dir, &to_name);
-        if (r < 0)
-                return r;
-        if (renameat(from_dir, from_name, to_dir, to_name) < 0)
-                return -errno;
-        return fsync(to_dir) < 0 || fsync(from_dir) < 0 ? -errno : 0;
+        return r < 0 ? r : rename_place(&(Place) { from_dir, from_name }, &(Place) { to_dir, to_name });
 }

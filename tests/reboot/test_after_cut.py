@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from cubetest import created_from, ctl, ctl_ok, leftovers, manager, options, remove_snapshot, sandbox_ids
+from cubetest import created_from, ctl, ctl_ok, leftovers, manager, options, prop, remove_snapshot, run, sandbox_ids
 from test_before_cut import NOTES
 
 
 @pytest.fixture(scope="module")
 def notes():
-    """{id: word} of snapshots and of paused sandboxes that were acknowledged and not known to be removed."""
+    """{id: word} of snapshots and of paused sandboxes that were acknowledged, and of which nothing else was asked since."""
     found = {"snapshot": {}, "paused": {}}
     with open(NOTES, encoding="utf-8") as f:
         for line in f:
@@ -19,14 +19,16 @@ def notes():
             for kind, words in found.items():
                 if kind in note:
                     words[note[kind]] = note["word"]
-                words.pop(note.get("removed"), None)
+                words.pop(note.get("going"), None)
     yield found
     for sandbox_id in sandbox_ids():
         ctl("kill", sandbox_id)
 
 
 def snapshots():
-    return {str(row[0]) for row in manager().ListSnapshots(options({"kind": "snapshot"}))}
+    """Youngest first: what stands on others comes before them."""
+    rows = manager().ListSnapshots(options({"kind": "snapshot"}))
+    return [str(row[0]) for row in sorted(rows, key=lambda row: row[6], reverse=True)]
 
 
 def has(sandbox_id, word):
@@ -36,8 +38,16 @@ def has(sandbox_id, word):
 def test_all_that_was_acknowledged_is_there(notes):
     """And at most what was being made, or being removed, besides."""
     assert notes["snapshot"] and notes["paused"]
-    assert set(notes["paused"]) <= set(sandbox_ids()) and set(notes["snapshot"]) <= snapshots()
+    assert set(notes["paused"]) <= set(sandbox_ids()) and set(notes["snapshot"]) <= set(snapshots())
     assert len(sandbox_ids()) <= len(notes["paused"]) + 2 and len(snapshots()) <= len(notes["snapshot"]) + 2
+
+
+def test_what_ran_is_gone_and_nothing_is_wrong_with_the_rest():
+    left = leftovers()
+    assert (left["scopes"], left["vmms"], left["run"]) == ([], [], [])
+    assert {name.split(".")[0] for name in left["disks"]} == set(sandbox_ids())
+    assert {prop(sandbox_id, "State") for sandbox_id in sandbox_ids()} == {"paused"}
+    assert run("journalctl", "-b", "-u", "cubed.service", "-p", "err", "-o", "cat").stdout.decode() == ""
 
 
 def test_paused_ones_go_on(notes):
@@ -55,7 +65,7 @@ def test_snapshots_are_whole(notes):
 def test_nothing_is_left_when_all_are_removed():
     for sandbox_id in sandbox_ids():
         ctl_ok("kill", sandbox_id)
-    for snapshot_id in sorted(snapshots()):
+    for snapshot_id in snapshots():
         remove_snapshot(snapshot_id)
     left = leftovers()
     assert (left["scopes"], left["vmms"], left["run"], left["disks"]) == ([], [], [], [])

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad luck that takes a host of its own: one without memory for its sandboxes, a clock that jumps.
+"""Bad luck that takes a host of its own: a disk that fails, a host without memory for its sandboxes, a clock that jumps.
 What was acknowledged stays, what has nothing to do with it goes on, and the journal says what happened."""
 
 import contextlib
+import os
 import subprocess
 import time
 
 import dbus
 import pytest
 
-from cubetest import (created, created_from, ctl, ctl_ok, cubed_pid, leftovers, nothing_left_since, remove_snapshot, run, sandbox,
-                      sandbox_ids, snapshot, wait_for)
+from cubetest import (ERROR, created, created_from, ctl, ctl_ok, cubed_pid, leftovers, nothing_left_since, options, prop, remove_snapshot, run,
+                      sandbox, sandbox_ids, snapshot, wait_for)
+from faults import Journal, snapshots
+
+STORE = "/var/lib/cubed"
 
 
 def keep(sandbox_id, word):
@@ -27,6 +31,102 @@ def nothing_left():
     before = leftovers()
     yield
     nothing_left_since(before, but=["fds", "mounts"])
+
+
+# A disk that fails
+
+class Disk:
+    """A disk with a file system, which can be told to fail."""
+
+    name, image = "cubed-flakey", "/var/tmp/cubed-flakey.img"
+
+    def __init__(self, size):
+        with open(self.image, "wb") as f:
+            f.truncate(size)
+        self.loop = run("losetup", "--find", "--show", self.image, check=True).stdout.decode().strip()
+        self.sectors = size >> 9
+        run("modprobe", "dm-flakey", check=True)
+        run("dmsetup", "create", self.name, "--table", self.table(up=3600, down=0), check=True)
+        self.path = f"/dev/mapper/{self.name}"
+        run("mkfs.ext4", "-q", self.path, check=True)
+
+    def table(self, up, down):
+        return f"0 {self.sectors} flakey {self.loop} 0 {up} {down} 1 error_writes"
+
+    def set(self, up, down):
+        run("dmsetup", "suspend", "--nolockfs", "--noflush", self.name, check=True)
+        run("dmsetup", "load", self.name, "--table", self.table(up, down), check=True)
+        run("dmsetup", "resume", self.name, check=True)
+
+    @contextlib.contextmanager
+    def failing_writes(self):
+        self.set(up=0, down=3600)
+        try:
+            yield
+        finally:
+            self.set(up=3600, down=0)
+
+    def remove(self):
+        run("dmsetup", "remove", self.name, check=True)
+        run("losetup", "--detach", self.loop, check=True)
+        os.unlink(self.image)
+
+
+@pytest.fixture
+def store_on_a_disk(nothing_left):
+    """cubed's store is on one of its own, with the templates that were there."""
+    disk = Disk(3 << 30)
+    run("systemctl", "stop", "cubed.service", check=True)
+    run("mount", disk.path, "/mnt", check=True)
+    run("cp", "-a", "--sparse=always", f"{STORE}/.", "/mnt", check=True)
+    run("umount", "/mnt", check=True)
+    run("mount", disk.path, STORE, check=True)
+    run("systemctl", "start", "cubed.service", check=True)
+    yield disk
+    for sandbox_id in sandbox_ids():
+        ctl("kill", sandbox_id)
+    run("systemctl", "stop", "cubed.service", check=True)
+    run("umount", STORE, check=True)
+    disk.remove()
+    run("systemctl", "start", "cubed.service", check=True)
+
+
+def repair(disk):
+    """What an admin does: the file system gave up at the first error."""
+    run("systemctl", "stop", "cubed.service", check=True)
+    run("umount", STORE, check=True)
+    assert run("e2fsck", "-f", "-y", disk.path).returncode in (0, 1)
+    run("mount", disk.path, STORE, check=True)
+    run("systemctl", "start", "cubed.service", check=True)
+
+
+def test_a_disk_that_fails(store_on_a_disk):
+    running = ctl_ok("create", "--memory", "256M", "--timeout", "1h").strip()
+    keep(running, "one")
+    saved = snapshot(running)
+    paused = ctl_ok("create", f"snapshot:{saved}", "--timeout", "1h").strip()
+    keep(paused, "two")
+    ctl_ok("pause", paused)
+    with store_on_a_disk.failing_writes():
+        for method in "Snapshot", "Pause":
+            told = Journal()
+            with pytest.raises(dbus.DBusException) as e:
+                getattr(sandbox(running), method)(options({}), timeout=300)
+            assert e.value.get_dbus_name().startswith(ERROR), e
+            told.says(e.value.get_dbus_message())
+            assert prop(running, "State") == "running"
+            assert ctl_ok("exec", running, "--", "cat", "/dev/shm/word") == "one\n"
+        assert set(snapshots()) == {saved}
+        ctl_ok("kill", running)
+    repair(store_on_a_disk)
+    assert sandbox_ids() == [paused] and set(snapshots()) == {saved}
+    wait_for("nothing of the others to be there", lambda: {name.split(".")[0] for name in leftovers()["disks"]} == {paused})
+    ctl_ok("resume", paused)
+    assert has(paused, "two")
+    with created_from(saved) as child:
+        assert has(child, "one")
+    ctl_ok("kill", paused)
+    remove_snapshot(saved)
 
 
 # No memory

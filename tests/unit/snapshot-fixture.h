@@ -10,6 +10,7 @@
 #include <zlib.h>
 
 #include "daemon/snapshot.h"
+#include "tests/unit/failing-fsync.h"
 #include "temp-dir.h"
 #include "test.h"
 
@@ -25,6 +26,7 @@ typedef struct Fixture {
         sd_event *event;
         StoreClient *client;
         pid_t stored;
+        FailingFsync *disk;      /* of cube-stored; NULL: one that does not fail */
         SnapshotStore *store;
         unsigned n_done;         /* answers */
         int error;               /* of the last */
@@ -61,11 +63,15 @@ static void fixture_start_stored(Fixture *f) {
         assert_ok(socketpair(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC, 0, ends));
         f->stored = fork();
         if (f->stored == 0) {
+                if (f->disk && failing_fsync_confine(ends[1]) < 0)
+                        _exit(126);
                 dup2(ends[1], 3);
                 execl(program, program, NULL);
                 _exit(127);
         }
         close(ends[1]);
+        if (f->disk)
+                assert_ok(failing_fsync_start(f->disk, ends[0]));
         assert_ok(store_client_attach(f->client, ends[0]));
 }
 
@@ -87,8 +93,18 @@ static void fixture_kill_stored(Fixture *f) {
         if (f->stored > 0) {
                 (void) kill(f->stored, SIGKILL);
                 (void) waitpid(f->stored, NULL, 0);
+                if (f->disk)
+                        failing_fsync_stop(f->disk);
         }
         f->stored = 0;
+}
+
+/* Its cube-stored anew, on that disk. */
+_unused_ static void fixture_use_disk(Fixture *f, FailingFsync *disk) {
+        store_client_detach(f->client);
+        fixture_kill_stored(f);
+        f->disk = disk;
+        fixture_start_stored(f);
 }
 
 _unused_ static void fixture_done(Fixture *f) {

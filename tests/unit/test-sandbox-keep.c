@@ -227,6 +227,32 @@ TEST(with_its_sandbox_the_snapshot_goes_too) {
         case_done(&c);
 }
 
+/* On a disk that takes no change: the next cubed finds it paused. */
+TEST(what_can_not_be_removed_keeps_its_snapshot) {
+        const char *file = "sandboxes/" MADE_SANDBOX "/sandbox.json";
+        Case c;
+        char id[21];
+
+        case_init(&c);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, NULL, 1, 1);
+        Sandbox *s = make_sandbox(&c);
+        strcpy(id, n->id);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(kept(&c, 1));
+        sandbox_set_tops(s, n, n);
+        snapshot_release(n);
+        assert_ok(unlinkat(c.f.dir.fd, file, 0));
+        assert_ok(mkdirat(c.f.dir.fd, file, 0700));
+
+        sandbox_forget_kept(s, n);
+        sandbox_done(s);
+        settle(&c);
+        n = snapshot_store_find(c.f.store, id);
+        assert_true(n && n->kind == SNAPSHOT_PAUSE);
+        assert_true(there(&c, file));
+        case_done(&c);
+}
+
 TEST(forgotten_while_it_is_written) {
         Case c;
 
