@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "guest/control.h"
+#include "guest/envd.h"
 #include "guest/freeze.h"
 #include "guest/hooks.h"
 #include "guest/loop.h"
@@ -26,6 +27,7 @@ typedef struct Agent {
         bool claimed;
         NetConfig network;      /* as the last claim that had one set it */
         Loopback loopback;
+        Envd envd;
         uint64_t epoch;         /* claims that were answered */
         Reply claim_reply;      /* owed while the hooks run */
         Hooks hooks;
