@@ -19,6 +19,7 @@
 #include "guest/net.h"
 
 typedef struct Process Process;
+typedef struct Program Program;
 typedef struct Stream Stream;
 
 typedef struct Agent {
@@ -43,6 +44,7 @@ typedef struct Agent {
 
         int signal_fd;
         LoopSource signal_source;
+        Program *programs;      /* of envd's clients, newest first */
         Process *processes;     /* newest first */
         unsigned n_live;
         unsigned n_exited;

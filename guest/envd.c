@@ -3,7 +3,9 @@
 #include <stdio.h>
 
 #include "guest/agent.h"
+#include "guest/envd-process.h"
 #include "guest/http-reply.h"
+#include "guest/program.h"
 
 #define UNAUTHORIZED "unauthorized access, please provide a valid access token or method signing if supported"
 
@@ -56,9 +58,17 @@ static const Route *find_route(const HttpRequest *q, bool *ret_path) {
         return NULL;
 }
 
+static const ConnectMethod *find_method(const HttpRequest *q) {
+        for (const ConnectMethod *m = process_methods; m->path; m++)
+                if (http_path_is(q, m->path))
+                        return m;
+        return NULL;
+}
+
 static void envd_begin(HttpConn *c, void *userdata) {
         Agent *a = userdata;
         const HttpRequest *q = http_request(c);
+        const ConnectMethod *method;
         bool path;
 
         if (q->method == HTTP_OPTIONS && c->cors) {
@@ -67,14 +77,18 @@ static void envd_begin(HttpConn *c, void *userdata) {
         }
 
         const Route *route = find_route(q, &path);
+        method = route ? NULL : find_method(q);
+        path |= method != NULL;
         if (!(route && route->open) && !authorized(&a->envd, q))
                 http_reply_error(c, 401, UNAUTHORIZED);
-        else if (!route)
+        else if (!route && !(method && q->method == HTTP_POST))
                 http_reply_error(c, path ? 405 : 404, "%s", path ? "method not allowed" : "not found");
-        else if (!route->quiet && (!a->claimed || a->frozen || a->stopping))
+        else if (!(route && route->quiet) && (!a->claimed || a->frozen || a->stopping))
                 http_reply_error(c, 503, "the sandbox is %s", a->stopping ? "going down" : "being saved or started");
-        else
+        else if (route)
                 route->begin(a, c);
+        else
+                connect_begin(a, c, method);
 }
 
 static void set(char **field, char **value) {
@@ -122,12 +136,16 @@ void handle_envd(Agent *a, Request *q, Reply reply) {
         reply_ok(&reply, NULL);
 }
 
-void envd_abandon(Envd *e) {
-        http_server_cut(&e->server);
+void envd_abandon(Agent *a) {
+        http_server_cut(&a->envd.server);
 }
 
-void envd_done(Envd *e) {
+void envd_done(Agent *a) {
+        Envd *e = &a->envd;
+
         http_server_stop(&e->server);
+        while (a->programs)
+                program_free(a->programs);
         strings_done(&e->env);
         free(TAKE_PTR(e->token));
         free(TAKE_PTR(e->user));

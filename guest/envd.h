@@ -7,6 +7,7 @@
  * and what holds for the sandbox: variables, user, working directory. A later AGENT_ENVD changes those. At an epoch all its
  * clients are those of another copy: their connections are reset, their programs go on. */
 
+#include "guest/control.h"
 #include "guest/http-server.h"
 #include "guest/request.h"
 
@@ -28,5 +29,5 @@ typedef struct Envd {
 /* In a time that tells nothing of the token, which there must be. */
 bool envd_token_is(const Envd *e, const char *token);
 void handle_envd(Agent *a, Request *q, Reply reply);
-void envd_abandon(Envd *e);
-void envd_done(Envd *e);
+void envd_abandon(Agent *a);
+void envd_done(Agent *a);

@@ -96,7 +96,7 @@ static const struct {
         { AGENT_STREAM_TCP, T(PORT), 0 },
 };
 
-static int strings_add(StringList *l, char *s) {
+int strings_add(StringList *l, char *s) {
         /* Grows by powers of two, so that many small arguments don't cost a copy each. */
         if ((l->n & (l->n + 1)) == 0) {
                 char **items = realloc(l->items, (l->n + 1) * 2 * sizeof(char *));

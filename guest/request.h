@@ -26,8 +26,11 @@ typedef struct Request {
                 freeze_disk;
         uint8_t entropy[AGENT_ENTROPY_MAX];
         size_t entropy_size;
+        bool no_input;          /* standard input is /dev/null; never part of a frame */
 } Request;
 
+/* Takes s, unless it fails. */
+int strings_add(StringList *l, char *s);
 void strings_done(StringList *l);
 
 #define REQUEST_MESSAGE_MAX 160
