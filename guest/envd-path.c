@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "guest/envd-path.h"
 
@@ -47,4 +48,31 @@ int envd_path(const Envd *e, const User *u, const char *path, char **ret) {
         else
                 return -EINVAL;
         return *ret ? 0 : -ENOMEM;
+}
+
+static int make_one(const char *path, const User *u) {
+        if (mkdir(path, 0755) < 0)
+                return -errno;
+        return lchown(path, u->uid, u->gid) < 0 ? -errno : 0;
+}
+
+int envd_make_parents(const char *path, const User *u) {
+        _cleanup_free_ char *copy = strdup(path);
+
+        if (!copy)
+                return -ENOMEM;
+        for (char *p = strchr(copy + 1, '/'); p; p = strchr(p + 1, '/')) {
+                *p = 0;
+                int r = make_one(copy, u);
+                *p = '/';
+                if (r < 0 && r != -EEXIST)
+                        return r;
+        }
+        return 0;
+}
+
+int envd_make_directory(const char *path, const User *u) {
+        int r = envd_make_parents(path, u);
+
+        return r < 0 ? r : make_one(path, u);
 }

@@ -7,4 +7,8 @@
 #include "guest/envd.h"
 #include "guest/user.h"
 
+/* Makes the directories above a path, or the path too: 0755, and the user's. Those that are there stay as they are. */
+int envd_make_parents(const char *path, const User *u);
+int envd_make_directory(const char *path, const User *u);
+
 int envd_path(const Envd *e, const User *u, const char *path, char **ret);

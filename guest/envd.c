@@ -3,6 +3,8 @@
 #include <stdio.h>
 
 #include "guest/agent.h"
+#include "guest/envd-files.h"
+#include "guest/envd-info.h"
 #include "guest/envd-process.h"
 #include "guest/http-reply.h"
 #include "guest/program.h"
@@ -23,6 +25,10 @@ static void begin_health(Agent *a, HttpConn *c) {
 
 static const Route routes[] = {
         { HTTP_GET, "/health", true, true, begin_health },
+        { HTTP_GET, "/metrics", false, true, info_reply_metrics },
+        { HTTP_GET, "/envs", false, true, info_reply_variables },
+        { HTTP_GET, "/files", true, false, files_begin_read },
+        { HTTP_POST, "/files", true, false, files_begin_write },
 };
 
 bool envd_token_is(const Envd *e, const char *token) {

@@ -17,6 +17,11 @@ typedef struct Agent Agent;
 /* What of E2B's envd this is as good as; SDKs choose by it what they ask for. */
 #define ENVD_VERSION "0.6.13"
 
+/* In ticks, since the boot. */
+typedef struct CpuTimes {
+        uint64_t total, idle;
+} CpuTimes;
+
 typedef struct Envd {
         HttpServer server;
         uint16_t port;
@@ -24,6 +29,7 @@ typedef struct Envd {
         char *user;             /* whose the programs and files are, unless a request says otherwise */
         char *cwd;              /* NULL: the user's home */
         StringList env;
+        CpuTimes cpu;           /* when metrics were asked for last */
 } Envd;
 
 /* In a time that tells nothing of the token, which there must be. */

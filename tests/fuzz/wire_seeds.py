@@ -451,5 +451,11 @@ def requests():
     yield b'\x01GET /?path={"a":[1,"%C3%A4"]} HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nA: b\r\n  c\r\n\r\n'
 
 
-SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'http': requests, 'image': images, 'kernel': kernels, 'netd': netds, 'options': options,
+def forms():
+    for piece in (0, 2, 255):
+        yield bytes([piece]) + (b'--b \r\nContent-Disposition: form-data; name="file"; filename="a \\"x"\r\n\r\ndata\r\n--\r\n--bb\r\n'
+                                b'Content-Disposition: form-data; name=n\r\n\r\n\r\r\n--b--end')
+
+
+SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'http': requests, 'image': images, 'kernel': kernels, 'multipart': forms, 'netd': netds, 'options': options,
          'policy': policies, 'resolver-link': resolver_links, 'stored': storeds}
