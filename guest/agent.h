@@ -20,6 +20,7 @@
 
 typedef struct Process Process;
 typedef struct Program Program;
+typedef struct Watcher Watcher;
 typedef struct Stream Stream;
 
 typedef struct Agent {
@@ -45,6 +46,8 @@ typedef struct Agent {
         int signal_fd;
         LoopSource signal_source;
         Program *programs;      /* of envd's clients, newest first */
+        Watcher *watchers;      /* of envd's clients */
+        unsigned n_watchers;
         Process *processes;     /* newest first */
         unsigned n_live;
         unsigned n_exited;

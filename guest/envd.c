@@ -4,6 +4,7 @@
 
 #include "guest/agent.h"
 #include "guest/envd-files.h"
+#include "guest/envd-filesystem.h"
 #include "guest/envd-info.h"
 #include "guest/envd-process.h"
 #include "guest/http-reply.h"
@@ -65,9 +66,12 @@ static const Route *find_route(const HttpRequest *q, bool *ret_path) {
 }
 
 static const ConnectMethod *find_method(const HttpRequest *q) {
-        for (const ConnectMethod *m = process_methods; m->path; m++)
-                if (http_path_is(q, m->path))
-                        return m;
+        const ConnectMethod *const services[] = { process_methods, filesystem_methods, watch_methods };
+
+        for (size_t i = 0; i < ELEMENTSOF(services); i++)
+                for (const ConnectMethod *m = services[i]; m->path; m++)
+                        if (http_path_is(q, m->path))
+                                return m;
         return NULL;
 }
 
@@ -152,6 +156,7 @@ void envd_done(Agent *a) {
         http_server_stop(&e->server);
         while (a->programs)
                 program_free(a->programs);
+        watchers_done(a);
         strings_done(&e->env);
         free(TAKE_PTR(e->token));
         free(TAKE_PTR(e->user));
