@@ -75,7 +75,10 @@ static int push(Walk *w, const char *path, int flags) {
 
 int walk_begin(Walk *w, const char *path) {
         *w = (Walk) {};
-        return push(w, path, 0);
+        int r = push(w, path, 0);
+        if (r < 0)
+                walk_done(w);
+        return r;
 }
 
 int walk_descend(Walk *w, const char *path) {
