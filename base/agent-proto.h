@@ -91,6 +91,9 @@ typedef enum AgentFrameType {
         AGENT_THAW,                   /* also when nothing is frozen */
         AGENT_SYMLINK,                /* PATH, LINK: a symbolic link, also in place of a file or another link */
 
+        AGENT_ENVD,                   /* TOKEN, USER, CWD, ENV..., PORT: serves E2B's envd protocol on TCP (guest/envd.h),
+                                         port 49983, or sets anew what holds for it */
+
         /* First frame of a stream */
         AGENT_STREAM_PROCESS = 64,    /* PID, STREAM -> raw; for a pty both ways */
         AGENT_STREAM_WAIT,            /* PID -> one AGENT_EXITED frame, then the end */
@@ -146,6 +149,7 @@ typedef enum AgentTag {
         AGENT_TAG_MTU,                /* u32 */
         AGENT_TAG_NAMESERVER,         /* str, an IPv4 or IPv6 address; at most AGENT_NAMESERVERS_MAX */
         AGENT_TAG_LINK,               /* str, what a symbolic link says */
+        AGENT_TAG_TOKEN,              /* str, a secret that a client has to know */
 } AgentTag;
 
 typedef enum AgentStream {

@@ -38,6 +38,7 @@ static int agent_start(Agent *a, const char *hooks_path, uint64_t hooks_usec, bo
 
 static void agent_done(Agent *a) {
         hooks_stop(a);
+        envd_done(a);
         streams_done(a);
         if (a->control.agent)
                 control_done(&a->control);

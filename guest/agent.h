@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "guest/control.h"
+#include "guest/envd.h"
 #include "guest/freeze.h"
 #include "guest/hooks.h"
 #include "guest/loop.h"
@@ -18,6 +19,8 @@
 #include "guest/net.h"
 
 typedef struct Process Process;
+typedef struct Program Program;
+typedef struct Watcher Watcher;
 typedef struct Stream Stream;
 
 typedef struct Agent {
@@ -26,6 +29,7 @@ typedef struct Agent {
         bool claimed;
         NetConfig network;      /* as the last claim that had one set it */
         Loopback loopback;
+        Envd envd;
         uint64_t epoch;         /* claims that were answered */
         Reply claim_reply;      /* owed while the hooks run */
         Hooks hooks;
@@ -41,6 +45,9 @@ typedef struct Agent {
 
         int signal_fd;
         LoopSource signal_source;
+        Program *programs;      /* of envd's clients, newest first */
+        Watcher *watchers;      /* of envd's clients */
+        unsigned n_watchers;
         Process *processes;     /* newest first */
         unsigned n_live;
         unsigned n_exited;

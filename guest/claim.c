@@ -105,6 +105,7 @@ void handle_claim(Agent *a, Request *q, Reply reply) {
         if (a->epoch > 0)
                 streams_abandon(a);
         loopback_abandon(&a->loopback);
+        envd_abandon(a);
         if (r < 0) {
                 log_error("claim failed at %s: %s", message, strerror(-r));
                 reply_error(&reply, r, "%s: %s", message, strerror(-r));

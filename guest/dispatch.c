@@ -2,6 +2,7 @@
 #include "base/agent-proto.h"
 #include "guest/claim.h"
 #include "guest/dispatch.h"
+#include "guest/envd.h"
 #include "guest/files.h"
 #include "guest/freeze.h"
 #include "guest/listing.h"
@@ -35,6 +36,7 @@ static const struct {
         { AGENT_FREEZE, false, handle_freeze },
         { AGENT_THAW, true, handle_thaw },
         { AGENT_SYMLINK, false, handle_symlink },
+        { AGENT_ENVD, false, handle_envd },
 };
 
 void dispatch_request(Agent *a, uint16_t type, Request *q, Reply reply) {

@@ -28,6 +28,14 @@ static uint8_t *outbox_extend(Outbox *o, size_t n) {
         return at;
 }
 
+int outbox_put(Outbox *o, const void *data, size_t size) {
+        uint8_t *at = outbox_extend(o, size);
+        if (!at)
+                return -ENOMEM;
+        memcpy(at, data, size);
+        return 0;
+}
+
 int outbox_put_frame(Outbox *o, uint16_t type, uint16_t flags, uint32_t id, const void *body, size_t size) {
         uint8_t *at = outbox_extend(o, FRAME_HEADER_SIZE + size);
         if (!at)

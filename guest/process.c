@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -87,19 +88,29 @@ static void process_end_start(Process *p) {
         p->status_fd = safe_close(p->status_fd);
 
         if (n == 0) {
-                _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(AGENT_FRAME_MAX);
-                tlv_put_u32(&w, AGENT_TAG_PID, (uint32_t) p->pid);
-                reply_ok(&p->reply, &w);
+                p->started(p, NULL);
                 return;
         }
 
         /* The child's few instructions up to its _exit() are left to the reaper. */
-        if (n == sizeof(failure)) {
-                failure.message[sizeof(failure.message) - 1] = 0;
-                reply_error(&p->reply, -failure.error, "%s", failure.message);
-        } else
-                reply_error(&p->reply, -EIO, "%s ended before it ran", p->name);
+        if (n != sizeof(failure)) {
+                failure = (SpawnFailure) { .error = EIO };
+                snprintf(failure.message, sizeof(failure.message), "%s ended before it ran", p->name);
+        }
+        failure.message[sizeof(failure.message) - 1] = 0;
+        p->started(p, &failure);
         process_free(p);
+}
+
+static void tell_host(Process *p, const SpawnFailure *failure) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(AGENT_FRAME_MAX);
+
+        if (failure) {
+                reply_error(&p->reply, -failure->error, "%s", failure->message);
+                return;
+        }
+        tlv_put_u32(&w, AGENT_TAG_PID, (uint32_t) p->pid);
+        reply_ok(&p->reply, &w);
 }
 
 static void on_status(LoopSource *s, uint32_t events) {
@@ -124,7 +135,7 @@ static void on_timeout(LoopSource *s, uint32_t events) {
         (void) loop_set_timer(&p->timer, KILL_AFTER_USEC);
 }
 
-static Process *process_new(Agent *a, Request *q, const User *u, const Reply *reply, Spawned *s) {
+static Process *process_new(Agent *a, Request *q, const User *u, Spawned *s) {
         Process *p = new0(Process, 1);
         if (!p)
                 return NULL;
@@ -143,7 +154,6 @@ static Process *process_new(Agent *a, Request *q, const User *u, const Reply *re
                 },
                 .starting = true,
                 .status_fd = TAKE_FD(s->status_fd),
-                .reply = *reply,
         };
         process_forget_pid(a, p->pid);
         LIST_PREPEND(a->processes, p);
@@ -174,9 +184,32 @@ static int check_exec(Agent *a, const Request *q, const Reply *reply) {
         return -EINVAL;
 }
 
+int process_start(Agent *a, Request *q, const User *u, ProcessStarted started, const Reply *reply, void *owner) {
+        Spawned s;
+
+        int r = spawn(q, u, &s);
+        if (r < 0)
+                return r;
+
+        Process *p = process_new(a, q, u, &s);
+        r = p ? process_watch(p, q->timeout_usec) : -ENOMEM;
+        if (r < 0) {
+                (void) kill(s.pid, SIGKILL);
+                if (p)
+                        process_free(p);
+                else
+                        spawned_done(&s);
+                return r;
+        }
+        p->started = started;
+        p->owner = owner;
+        if (reply)
+                p->reply = *reply;
+        return 0;
+}
+
 void handle_exec(Agent *a, Request *q, Reply reply) {
         _cleanup_user_ User u = {};
-        Spawned s;
 
         if (check_exec(a, q, &reply) < 0)
                 return;
@@ -186,22 +219,9 @@ void handle_exec(Agent *a, Request *q, Reply reply) {
                             r == -ENOENT ? "not in the guest's /etc/passwd" : strerror(-r));
                 return;
         }
-        r = spawn(q, &u, &s);
-        if (r < 0) {
-                reply_error(&reply, r, "starting %s: %s", q->argv.items[0], strerror(-r));
-                return;
-        }
-
-        Process *p = process_new(a, q, &u, &reply, &s);
-        r = p ? process_watch(p, q->timeout_usec) : -ENOMEM;
-        if (r < 0) {
-                (void) kill(s.pid, SIGKILL);
-                reply_error(&reply, r, "starting a process: %s", strerror(-r));
-                if (p)
-                        process_free(p);
-                else
-                        spawned_done(&s);
-        }
+        r = process_start(a, q, &u, tell_host, &reply, NULL);
+        if (r < 0)
+                reply_error(&reply, r, "starting %s: %s", strempty(q->argv.items[0]), strerror(-r));
 }
 
 static void process_exited(Process *p, int status) {
@@ -286,7 +306,7 @@ void processes_done(Agent *a) {
         a->signal_fd = safe_close(a->signal_fd);
 }
 
-int process_attach(Process *p, uint32_t which, Stream *s, int *ret_fd) {
+int process_attach(Process *p, uint32_t which, const void *who, int *ret_fd) {
         if (which >= PROCESS_STREAMS || (which == AGENT_STREAM_PTY) != p->pty)
                 return -EINVAL;
         if (p->attached[which])
@@ -295,7 +315,7 @@ int process_attach(Process *p, uint32_t which, Stream *s, int *ret_fd) {
                 return -EPIPE;
 
         drain_stop(&p->drains[which]);
-        p->attached[which] = s;
+        p->attached[which] = who;
         *ret_fd = p->fds[which];
         return 0;
 }

@@ -13,6 +13,7 @@
 #include "guest/drain.h"
 #include "guest/list.h"
 #include "guest/request.h"
+#include "guest/spawn.h"
 
 #define PROCESSES_LIVE_MAX 1024U
 #define PROCESSES_EXITED_MAX 256U
@@ -20,11 +21,14 @@
 
 typedef struct Waiter Waiter;
 
+/* The program runs; or failure says why not, and the process is about to be freed. */
+typedef void (*ProcessStarted)(Process *p, const SpawnFailure *failure);
+
 /* A stream that waits for the exit; owned by the stream. */
 struct Waiter {
         LIST_FIELDS(Waiter);
         Process *process;
-        Stream *stream;
+        Stream *stream;                 /* NULL for who embeds it */
         void (*exited)(Waiter *w);
 };
 
@@ -36,14 +40,16 @@ struct Process {
         char *name;                     /* argv[0] */
         bool pty;
         int fds[PROCESS_STREAMS];       /* ours, by AgentStream */
-        Stream *attached[PROCESS_STREAMS];
+        const void *attached[PROCESS_STREAMS];  /* by whom */
         Drain drains[PROCESS_STREAMS];  /* of output whose reader was abandoned */
         Waiter *waiters;
 
-        bool starting;                  /* no exec yet, and the request is not answered */
+        bool starting;                  /* no exec yet, and who asked has not heard */
         int status_fd;
         LoopSource status_source;
-        Reply reply;
+        ProcessStarted started;
+        Reply reply;                    /* for who asked over the control stream */
+        void *owner;                    /* for who asked otherwise */
 
         LoopSource timer;
         bool timed_out;
@@ -53,6 +59,8 @@ struct Process {
         uint32_t exit_signal;
 };
 
+/* Starts the program of q, as u. p->started hears how it went; a negative errno: nobody does. */
+int process_start(Agent *a, Request *q, const User *u, ProcessStarted started, const Reply *reply, void *owner);
 int processes_init(Agent *a);
 void processes_done(Agent *a);
 Process *process_find(Agent *a, uint32_t pid);
@@ -61,7 +69,7 @@ void process_forget_pid(Agent *a, pid_t pid);
 
 /* Hands out the fd for one stream of the process, which stays the process's. -EINVAL when it has no
  * such stream, -EBUSY when that is attached already, -EPIPE when it is closed. */
-int process_attach(Process *p, uint32_t which, Stream *s, int *ret_fd);
+int process_attach(Process *p, uint32_t which, const void *who, int *ret_fd);
 void process_detach(Process *p, uint32_t which);
 /* Detaches a stream whose client is another copy's: nothing of it is to reach the program. */
 void process_abandon(Process *p, uint32_t which);

@@ -1,37 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
-
-#include "guest/files.h"
+#include "guest/remove-tree.h"
 #include "guest/remove.h"
 #include "guest/task.h"
 
 #define REMOVE_STEP 256U
 
-/* A directory between the given path and the present one. */
-typedef struct Level {
-        dev_t dev;
-        ino_t ino;      /* of the directory that holds it */
-        char *name;     /* in there */
-} Level;
-
 typedef struct Removal {
         Task task;
-        char *path;
-        DIR *here;
-        Level *levels;
-        size_t n_levels, allocated;
+        TreeRemoval tree;
 } Removal;
 
 static void removal_free(Removal *x) {
-        if (x->here)
-                closedir(x->here);
-        for (size_t i = 0; i < x->n_levels; i++)
-                free(x->levels[i].name);
-        free(x->levels);
-        free(x->path);
+        tree_removal_done(&x->tree);
         free(x);
 }
 
@@ -39,139 +19,20 @@ static void removal_done(Task *t) {
         removal_free((Removal *) t);
 }
 
-static int removal_set_here(Removal *x, int fd) {
-        DIR *d = fdopendir(fd);
-        if (!d) {
-                int r = -errno;
-                safe_close(fd);
-                return r;
-        }
-        if (x->here)
-                closedir(x->here);
-        x->here = d;
-        return 0;
-}
-
-static int open_directory(int dirfd, const char *name) {
-        int fd = openat(dirfd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
-        return fd < 0 ? -errno : fd;
-}
-
-static int removal_descend(Removal *x, int parent, const char *name) {
-        _cleanup_close_ int fd = -EBADF;
-        struct stat st;
-
-        if (fstat(parent, &st) < 0)
-                return -errno;
-        fd = open_directory(parent, name);
-        if (fd < 0)
-                return fd;
-
-        if (x->n_levels == x->allocated) {
-                Level *p = reallocarray(x->levels, x->allocated * 2 + 16, sizeof(Level));
-                if (!p)
-                        return -ENOMEM;
-                x->levels = p;
-                x->allocated = x->allocated * 2 + 16;
-        }
-        char *copy = strdup(name);
-        if (!copy)
-                return -ENOMEM;
-        x->levels[x->n_levels++] = (Level) { .dev = st.st_dev, .ino = st.st_ino, .name = copy };
-        return removal_set_here(x, TAKE_FD(fd));
-}
-
-/* Leaves the present directory, which is empty, and removes it. */
-static int removal_ascend(Removal *x) {
-        _cleanup_close_ int fd = -EBADF;
-        struct stat st;
-
-        Level *l = &x->levels[--x->n_levels];
-        _cleanup_free_ char *name = TAKE_PTR(l->name);
-
-        fd = open_directory(dirfd(x->here), "..");
-        if (fd < 0)
-                return fd;
-        if (fstat(fd, &st) < 0)
-                return -errno;
-        if (st.st_dev != l->dev || st.st_ino != l->ino)
-                return -ESTALE; /* moved elsewhere while we were in it */
-        if (unlinkat(fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
-                return -errno;
-        return x->n_levels > 0 ? removal_set_here(x, TAKE_FD(fd)) : 0;
-}
-
-/* 1: there may be more, 0: all is gone */
-static int removal_next(Removal *x) {
-        struct dirent *de;
-
-        errno = 0;
-        de = readdir(x->here);
-        if (!de) {
-                int r = errno != 0 ? -errno : removal_ascend(x);
-                return r < 0 ? r : x->n_levels > 0;
-        }
-        if (streq(de->d_name, ".") || streq(de->d_name, ".."))
-                return 1;
-
-        if (unlinkat(dirfd(x->here), de->d_name, 0) >= 0 || errno == ENOENT)
-                return 1;
-        if (errno != EISDIR && errno != EPERM)
-                return -errno;
-
-        int saved = errno, r = removal_descend(x, dirfd(x->here), de->d_name);
-        return r == -ENOTDIR || r == -ELOOP ? -saved : r < 0 ? r : 1;
-}
-
 static void removal_step(Task *t) {
         Removal *x = (Removal *) t;
         int r = t->reply.control->agent->frozen ? -ECANCELED : 1;
 
         for (unsigned i = 0; r > 0 && i < REMOVE_STEP; i++)
-                r = removal_next(x);
+                r = tree_removal_next(&x->tree);
         if (r > 0)
                 return;
 
         if (r < 0)
-                reply_error(&t->reply, r, "%s: in %s: %s", x->path,
-                            x->n_levels > 0 ? x->levels[x->n_levels - 1].name : "it", strerror(-r));
+                reply_error(&t->reply, r, "%s: in %s: %s", x->tree.path, tree_removal_where(&x->tree), strerror(-r));
         else
                 reply_ok(&t->reply, NULL);
         task_free(t);
-}
-
-static void strip_slashes(char *path) {
-        for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-                path[n - 1] = 0;
-}
-
-/* 1: a tree is being removed, 0: done */
-static int removal_start(Removal *x, bool recursive, const Reply *reply) {
-        _cleanup_close_ int parent = -EBADF;
-        const char *name = file_base_name(x->path);
-
-        if (*name == '/' || streq(name, ".") || streq(name, ".."))
-                return -EINVAL;
-
-        *strrchr(x->path, '/') = 0;
-        parent = open(*x->path ? x->path : "/", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
-        int r = parent < 0 ? -errno : 0;
-        x->path[strlen(x->path)] = '/';
-        if (r < 0)
-                return r;
-
-        if (unlinkat(parent, name, 0) >= 0)
-                return 0;
-        if (errno != EISDIR && errno != EPERM)
-                return -errno;
-        if (!recursive)
-                return unlinkat(parent, name, AT_REMOVEDIR) < 0 ? -errno : 0;
-
-        r = removal_descend(x, parent, name);
-        if (r < 0)
-                return r == -ENOTDIR || r == -ELOOP ? -EPERM : r;
-        r = task_start(&x->task, reply, removal_step, removal_done);
-        return r < 0 ? r : 1;
 }
 
 void handle_remove(Agent *a, Request *q, Reply reply) {
@@ -181,11 +42,13 @@ void handle_remove(Agent *a, Request *q, Reply reply) {
                 return;
         }
 
-        x->path = TAKE_PTR(q->path);
-        strip_slashes(x->path);
-        int r = removal_start(x, q->recursive, &reply);
-        if (r > 0)
-                return;
-        reply_result(&reply, r, x->path);
+        x->tree.path = TAKE_PTR(q->path);
+        int r = tree_removal_begin(&x->tree, q->recursive);
+        if (r > 0) {
+                r = task_start(&x->task, &reply, removal_step, removal_done);
+                if (r >= 0)
+                        return;
+        }
+        reply_result(&reply, r, x->tree.path);
         removal_free(x);
 }

@@ -61,6 +61,7 @@ static const Field fields[] = {
         FIELD(NAMESERVER, FIELD_NAMESERVER, nameservers),
         FIELD(FREEZE_DISK, FIELD_BOOL, freeze_disk),
         FIELD(LINK, FIELD_STRING, link),
+        FIELD(TOKEN, FIELD_STRING, token),
 };
 
 #define T(tag) (UINT64_C(1) << AGENT_TAG_##tag)
@@ -87,6 +88,7 @@ static const struct {
         { AGENT_FREEZE, 0, T(FREEZE_DISK) },
         { AGENT_THAW, 0, 0 },
         { AGENT_SYMLINK, T(PATH)|T(LINK), 0 },
+        { AGENT_ENVD, 0, T(TOKEN)|T(USER)|T(CWD)|T(ENV)|T(PORT) },
         { AGENT_STREAM_PROCESS, T(PID)|T(STREAM), 0 },
         { AGENT_STREAM_WAIT, T(PID), 0 },
         { AGENT_STREAM_READ, T(PATH), T(USER) },
@@ -94,7 +96,7 @@ static const struct {
         { AGENT_STREAM_TCP, T(PORT), 0 },
 };
 
-static int strings_add(StringList *l, char *s) {
+int strings_add(StringList *l, char *s) {
         /* Grows by powers of two, so that many small arguments don't cost a copy each. */
         if ((l->n & (l->n + 1)) == 0) {
                 char **items = realloc(l->items, (l->n + 1) * 2 * sizeof(char *));
@@ -107,7 +109,7 @@ static int strings_add(StringList *l, char *s) {
         return 0;
 }
 
-static void strings_done(StringList *l) {
+void strings_done(StringList *l) {
         for (size_t i = 0; i < l->n; i++)
                 free(l->items[i]);
         free(l->items);

@@ -18,7 +18,7 @@ typedef struct StringList {
 
 typedef struct Request {
         uint64_t present;       /* bit n: tag n was there */
-        char *hostname, *cwd, *user, *path, *target, *link;
+        char *hostname, *cwd, *user, *path, *target, *link, *token;
         StringList argv, env, nameservers;
         NetConfig network;
         uint64_t realtime_nsec, timeout_usec, size, disk_bytes;
@@ -26,7 +26,12 @@ typedef struct Request {
                 freeze_disk;
         uint8_t entropy[AGENT_ENTROPY_MAX];
         size_t entropy_size;
+        bool no_input;          /* standard input is /dev/null; never part of a frame */
 } Request;
+
+/* Takes s, unless it fails. */
+int strings_add(StringList *l, char *s);
+void strings_done(StringList *l);
 
 #define REQUEST_MESSAGE_MAX 160
 

@@ -23,6 +23,15 @@ typedef struct ChildEnds {
         bool pty;
 } ChildEnds;
 
+static _noreturn_ void child_tell(int status_fd, SpawnFailure *failure, const char *format, va_list ap) {
+        int n = vsnprintf(failure->message, sizeof(failure->message), format, ap);
+        if (n > 0 && (size_t) n < sizeof(failure->message))
+                snprintf(failure->message + n, sizeof(failure->message) - (size_t) n, ": %s", strerror(failure->error));
+
+        (void) write_full(status_fd, failure, sizeof(*failure));
+        _exit(127);
+}
+
 static _noreturn_ void child_fail(int status_fd, int error, const char *format, ...) _printf_(3, 4);
 
 static _noreturn_ void child_fail(int status_fd, int error, const char *format, ...) {
@@ -30,13 +39,17 @@ static _noreturn_ void child_fail(int status_fd, int error, const char *format, 
         va_list ap;
 
         va_start(ap, format);
-        int n = vsnprintf(failure.message, sizeof(failure.message), format, ap);
-        va_end(ap);
-        if (n > 0 && (size_t) n < sizeof(failure.message))
-                snprintf(failure.message + n, sizeof(failure.message) - (size_t) n, ": %s", strerror(error));
+        child_tell(status_fd, &failure, format, ap);
+}
 
-        (void) write_full(status_fd, &failure, sizeof(failure));
-        _exit(127);
+static _noreturn_ void child_fail_program(int status_fd, int error, const char *format, ...) _printf_(3, 4);
+
+static _noreturn_ void child_fail_program(int status_fd, int error, const char *format, ...) {
+        SpawnFailure failure = { .error = error, .program = 1 };
+        va_list ap;
+
+        va_start(ap, format);
+        child_tell(status_fd, &failure, format, ap);
 }
 
 static bool env_has(const StringList *env, const char *name) {
@@ -153,8 +166,8 @@ static _noreturn_ void child_run(const Request *q, const User *u, const ChildEnd
         (void) execvpe(q->argv.items[0], q->argv.items, env);
 
         if (errno == ENOENT && strchr(q->argv.items[0], '/') && access(q->argv.items[0], F_OK) == 0)
-                child_fail(ends->status_fd, ENOENT, "interpreter of program %s", q->argv.items[0]);
-        child_fail(ends->status_fd, errno, "program %s", q->argv.items[0]);
+                child_fail_program(ends->status_fd, ENOENT, "interpreter of program %s", q->argv.items[0]);
+        child_fail_program(ends->status_fd, errno, "program %s", q->argv.items[0]);
 }
 
 static int open_pty(const Request *q, ChildEnds *ends, Spawned *ret) {
@@ -185,8 +198,13 @@ static int open_pipe(int *ret_read, int *ret_write, int *ours) {
         return ours ? fd_set_nonblock(*ours, true) : 0;
 }
 
-static int open_pipes(ChildEnds *ends, Spawned *ret) {
-        int r = open_pipe(&ends->stdin_fd, &ret->stdin_fd, &ret->stdin_fd);
+static int open_null(int *ret_fd) {
+        *ret_fd = open("/dev/null", O_RDONLY|O_CLOEXEC);
+        return *ret_fd < 0 ? -errno : 0;
+}
+
+static int open_pipes(const Request *q, ChildEnds *ends, Spawned *ret) {
+        int r = q->no_input ? open_null(&ends->stdin_fd) : open_pipe(&ends->stdin_fd, &ret->stdin_fd, &ret->stdin_fd);
         if (r >= 0)
                 r = open_pipe(&ret->stdout_fd, &ends->stdout_fd, &ret->stdout_fd);
         if (r >= 0)
@@ -216,7 +234,7 @@ int spawn(const Request *q, const User *u, Spawned *ret) {
                 .status_fd = -EBADF, .stdin_fd = -EBADF, .stdout_fd = -EBADF, .stderr_fd = -EBADF, .pty_fd = -EBADF,
         };
 
-        int r = q->pty ? open_pty(q, &ends, &s) : open_pipes(&ends, &s);
+        int r = q->pty ? open_pty(q, &ends, &s) : open_pipes(q, &ends, &s);
         if (r >= 0 && q->pty)
                 r = hand_terminal_over(&ends, u);
         if (r >= 0)

@@ -16,7 +16,8 @@
 
 typedef struct SpawnFailure {
         int32_t error;          /* positive errno */
-        char message[252];
+        uint32_t program;       /* 1: all was well but the program, which could not be run */
+        char message[248];
 } SpawnFailure;
 
 typedef struct Spawned {

@@ -113,6 +113,32 @@ void user_done(User *u) {
         *u = (User) {};
 }
 
+const char *user_name(uid_t uid, char ret[static USER_NAME_MAX + 1]) {
+        _cleanup_(fclosep) FILE *f = open_database("/etc/passwd");
+        struct passwd *pw;
+
+        snprintf(ret, USER_NAME_MAX + 1, "%u", uid);
+        while (f && (pw = fgetpwent(f)))
+                if (pw->pw_uid == uid) {
+                        snprintf(ret, USER_NAME_MAX + 1, "%s", pw->pw_name);
+                        break;
+                }
+        return ret;
+}
+
+const char *group_name(gid_t gid, char ret[static USER_NAME_MAX + 1]) {
+        _cleanup_(fclosep) FILE *f = open_database("/etc/group");
+        struct group *gr;
+
+        snprintf(ret, USER_NAME_MAX + 1, "%u", gid);
+        while (f && (gr = fgetgrent(f)))
+                if (gr->gr_gid == gid) {
+                        snprintf(ret, USER_NAME_MAX + 1, "%s", gr->gr_name);
+                        break;
+                }
+        return ret;
+}
+
 int identity_enter(const User *u) {
         if (u->uid == 0)
                 return 0;

@@ -25,6 +25,12 @@ int user_find(const char *name, User *ret);
 void user_done(User *u);
 #define _cleanup_user_ _cleanup_(user_done)
 
+#define USER_NAME_MAX 63
+
+/* Whose the number is, the number itself when it is nobody's. */
+const char *user_name(uid_t uid, char ret[static USER_NAME_MAX + 1]);
+const char *group_name(gid_t gid, char ret[static USER_NAME_MAX + 1]);
+
 /* Between these two the agent reaches files with that user's rights and makes them in his name. */
 int identity_enter(const User *u);
 void identity_leave(void);

@@ -440,5 +440,22 @@ def options():
     yield b'\x08' + option('default', 's', text('deny'))
 
 
-SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'image': images, 'kernel': kernels, 'netd': netds, 'options': options,
+# HTTP that the agent is told: the size of the pieces, then the connection's bytes (http-parser.h)
+
+def requests():
+    for piece in (0, 3, 255):
+        yield bytes([piece]) + (b'POST /files?path=a%2Fb+c&username=root HTTP/1.1\r\nHost: h\r\nX-Access-Token: t\r\n'
+                                b'Transfer-Encoding: chunked\r\n\r\n3;e=1\r\nabc\r\n0\r\nT: r\r\n\r\n'
+                                b'GET /health HTTP/1.1\r\nConnection: close\r\n\r\n')
+        yield bytes([piece]) + b'POST / HTTP/1.0\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n{}\n'
+    yield b'\x01GET /?path={"a":[1,"%C3%A4"]} HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nA: b\r\n  c\r\n\r\n'
+
+
+def forms():
+    for piece in (0, 2, 255):
+        yield bytes([piece]) + (b'--b \r\nContent-Disposition: form-data; name="file"; filename="a \\"x"\r\n\r\ndata\r\n--\r\n--bb\r\n'
+                                b'Content-Disposition: form-data; name=n\r\n\r\n\r\r\n--b--end')
+
+
+SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'http': requests, 'image': images, 'kernel': kernels, 'multipart': forms, 'netd': netds, 'options': options,
          'policy': policies, 'resolver-link': resolver_links, 'stored': storeds}

@@ -32,6 +32,23 @@ TEST(exec) {
         assert_true(!request_has(&q, AGENT_TAG_USER));
 }
 
+TEST(envd) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(AGENT_FRAME_MAX), bad = TLV_WRITER_INIT(AGENT_FRAME_MAX);
+        _cleanup_request_ Request q = {};
+        char message[REQUEST_MESSAGE_MAX];
+
+        tlv_put_str(&w, AGENT_TAG_TOKEN, "t");
+        tlv_put_str(&w, AGENT_TAG_USER, "user");
+        tlv_put_str(&w, AGENT_TAG_ENV, "A=b");
+        assert_ok(parse(&q, AGENT_ENVD, &w, message));
+        assert_streq(q.token, "t");
+        assert_streq(q.user, "user");
+        assert_true(!request_has(&q, AGENT_TAG_PORT));
+        tlv_put_str(&bad, AGENT_TAG_CWD, "relative");
+        assert_eq(parse(&q, AGENT_ENVD, &bad, message), -EINVAL);
+        assert_true(!q.token);
+}
+
 TEST(many_arguments) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(AGENT_FRAME_MAX);
         _cleanup_request_ Request q = {};

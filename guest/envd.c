@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <nettle/memops.h>
+#include <stdio.h>
+
+#include "guest/agent.h"
+#include "guest/envd-files.h"
+#include "guest/envd-filesystem.h"
+#include "guest/envd-info.h"
+#include "guest/envd-process.h"
+#include "guest/http-reply.h"
+#include "guest/program.h"
+
+#define UNAUTHORIZED "unauthorized access, please provide a valid access token or method signing if supported"
+
+typedef struct Route {
+        llhttp_method_t method;
+        const char *path;
+        bool open;              /* asks for no token, or sees to that itself */
+        bool quiet;             /* touches no file: served before a claim and while the file system is frozen, too */
+        void (*begin)(Agent *a, HttpConn *c);
+} Route;
+
+static void begin_health(Agent *a, HttpConn *c) {
+        http_reply(c, 204, "Cache-Control: no-store\r\n", NULL, 0);
+}
+
+static const Route routes[] = {
+        { HTTP_GET, "/health", true, true, begin_health },
+        { HTTP_GET, "/metrics", false, true, info_reply_metrics },
+        { HTTP_GET, "/envs", false, true, info_reply_variables },
+        { HTTP_GET, "/files", true, false, files_begin_read },
+        { HTTP_POST, "/files", true, false, files_begin_write },
+};
+
+bool envd_token_is(const Envd *e, const char *token) {
+        size_t n = strlen(e->token);
+
+        return strlen(token) == n && memeql_sec(token, e->token, n);
+}
+
+static bool authorized(const Envd *e, const HttpRequest *q) {
+        const char *token = http_field(q, "X-Access-Token");
+
+        return !e->token || (token && envd_token_is(e, token));
+}
+
+/* Asked by a browser before it sends what a page of another origin wants to. */
+static void reply_preflight(HttpConn *c) {
+        http_reply(c, 204,
+                   "Access-Control-Allow-Methods: HEAD, GET, POST, PUT, PATCH, DELETE\r\n"
+                   "Access-Control-Allow-Headers: *\r\n"
+                   "Access-Control-Max-Age: 7200\r\n", NULL, 0);
+}
+
+static const Route *find_route(const HttpRequest *q, bool *ret_path) {
+        llhttp_method_t method = q->method == HTTP_HEAD ? HTTP_GET : q->method;
+
+        *ret_path = false;
+        for (size_t i = 0; i < ELEMENTSOF(routes); i++)
+                if (http_path_is(q, routes[i].path)) {
+                        *ret_path = true;
+                        if (routes[i].method == method)
+                                return &routes[i];
+                }
+        return NULL;
+}
+
+static const ConnectMethod *find_method(const HttpRequest *q) {
+        const ConnectMethod *const services[] = { process_methods, filesystem_methods, watch_methods };
+
+        for (size_t i = 0; i < ELEMENTSOF(services); i++)
+                for (const ConnectMethod *m = services[i]; m->path; m++)
+                        if (http_path_is(q, m->path))
+                                return m;
+        return NULL;
+}
+
+static void envd_begin(HttpConn *c, void *userdata) {
+        Agent *a = userdata;
+        const HttpRequest *q = http_request(c);
+        const ConnectMethod *method;
+        bool path;
+
+        if (q->method == HTTP_OPTIONS && c->cors) {
+                reply_preflight(c);
+                return;
+        }
+
+        const Route *route = find_route(q, &path);
+        method = route ? NULL : find_method(q);
+        path |= method != NULL;
+        if (!(route && route->open) && !authorized(&a->envd, q))
+                http_reply_error(c, 401, UNAUTHORIZED);
+        else if (!route && !(method && q->method == HTTP_POST))
+                http_reply_error(c, path ? 405 : 404, "%s", path ? "method not allowed" : "not found");
+        else if (!(route && route->quiet) && (!a->claimed || a->frozen || a->stopping))
+                http_reply_error(c, 503, "the sandbox is %s", a->stopping ? "going down" : "being saved or started");
+        else if (route)
+                route->begin(a, c);
+        else
+                connect_begin(a, c, method);
+}
+
+static void set(char **field, char **value) {
+        free(*field);
+        *field = TAKE_PTR(*value);
+}
+
+static int listen_on(Agent *a, uint32_t port) {
+        Envd *e = &a->envd;
+        int fd;
+
+        if (http_server_runs(&e->server))
+                return port == e->port ? 0 : -EBUSY;
+        int r = http_listen((uint16_t) port, &fd);
+        if (r < 0)
+                return r;
+        r = http_server_start(&e->server, &a->loop, fd, &HTTP_LIMITS_DEFAULT, envd_begin, a);
+        if (r >= 0)
+                e->port = (uint16_t) port;
+        return r;
+}
+
+void handle_envd(Agent *a, Request *q, Reply reply) {
+        uint32_t port = request_has(q, AGENT_TAG_PORT) ? q->port : ENVD_PORT;
+        Envd *e = &a->envd;
+
+        if (port == 0 || port > UINT16_MAX) {
+                reply_error(&reply, -EINVAL, "no port %u", port);
+                return;
+        }
+        int r = listen_on(a, port);
+        if (r < 0) {
+                reply_error(&reply, r, "envd on port %u: %s", port,
+                            r == -EADDRINUSE ? "a program in the guest has it" :
+                            r == -EBUSY      ? "it has another one already" : strerror(-r));
+                return;
+        }
+
+        set(&e->token, &q->token);
+        set(&e->user, &q->user);
+        set(&e->cwd, &q->cwd);
+        strings_done(&e->env);
+        e->env = q->env;
+        q->env = (StringList) {};
+        reply_ok(&reply, NULL);
+}
+
+void envd_abandon(Agent *a) {
+        http_server_cut(&a->envd.server);
+}
+
+void envd_done(Agent *a) {
+        Envd *e = &a->envd;
+
+        http_server_stop(&e->server);
+        while (a->programs)
+                program_free(a->programs);
+        watchers_done(a);
+        strings_done(&e->env);
+        free(TAKE_PTR(e->token));
+        free(TAKE_PTR(e->user));
+        free(TAKE_PTR(e->cwd));
+}

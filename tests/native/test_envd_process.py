@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cube-agent as an ordinary process. Its envd: programs and terminals."""
+
+import base64
+import hashlib
+import json
+import os
+import pathlib
+import struct
+
+import pytest
+
+from agentlib import CLAIM, POWEROFF, SIGNAL, pattern, sanitized, until
+from envdlib import Envd, StreamError
+
+OK = {"exitCode": 0, "exited": True, "status": "exit status 0"}
+
+
+@pytest.fixture(scope="module")
+def envd(shared):
+    return Envd(shared, "secret", USER="root", ENV=["A=sandbox", "B=sandbox"])
+
+
+def b64(data):
+    return base64.b64encode(data).decode()
+
+
+def select(pid):
+    return {"process": {"pid": pid}}
+
+
+def pid_of(stream):
+    return stream.event()["start"]["pid"]
+
+
+def send(envd, pid, data, which="stdin"):
+    return envd.call("process.Process/SendInput", {**select(pid), "input": {which: b64(data)}})
+
+
+def kill(envd, pid, name="SIGNAL_SIGKILL"):
+    return envd.call("process.Process/SendSignal", {**select(pid), "signal": name})
+
+
+class ends_with:
+    """A with block in which a stream ends in this error."""
+
+    def __init__(self, code, message):
+        self.code, self.message = code, message
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, e, _):
+        assert kind is StreamError, f"no error: {e!r}"
+        assert (e.code, e.message) == (self.code, self.message)
+        return True
+
+
+def test_output_and_end_of_a_program(envd):
+    assert envd.run("/bin/sh", "-c", "echo out; echo err >&2") == (OK, {"stdout": b"out\n", "stderr": b"err\n", "pty": b""})
+    end, _ = envd.run("/bin/sh", "-c", "exit 3")
+    assert end == {"exitCode": 3, "exited": True, "status": "exit status 3", "error": "exit status 3"}
+    end, _ = envd.run("/bin/sh", "-c", "kill -SEGV $$")
+    assert end == {"exitCode": -1, "exited": False, "status": "signal: segmentation fault",
+                   "error": "signal: segmentation fault"}
+
+
+def test_output_comes_while_it_runs(envd):
+    with envd.start("/bin/sh", "-c", "echo first; read x; echo $x", stdin=True) as s:
+        pid = pid_of(s)
+        assert s.until("stdout", b"first\n")
+        assert send(envd, pid, b"second\n") == (200, {})
+        assert s.to_end() == (OK, {"stdout": b"second\n", "stderr": b"", "pty": b""})
+
+
+def test_the_pid_is_that_of_the_sandbox(envd):
+    with envd.start("/bin/sh", "-c", "echo $$") as s:
+        pid = pid_of(s)
+        assert s.to_end()[1]["stdout"] == b"%d\n" % pid
+
+
+def test_any_bytes_and_many_of_them(envd):
+    data = pattern(3_000_000)
+    path = os.path.join(envd.agent.directory, "data")
+    pathlib.Path(path).write_bytes(data)
+    assert envd.run("cat", path)[1]["stdout"] == data
+
+
+def test_variables(envd):
+    _, out = envd.run("/usr/bin/env", envs={"B": "request", "Ä": "ö=ü"})
+    variables = dict(line.split("=", 1) for line in out["stdout"].decode().splitlines())
+    assert variables["A"] == "sandbox" and variables["B"] == "request" and variables["Ä"] == "ö=ü"
+    assert variables["E2B_SANDBOX"] == "true" and variables["HOME"] == "/root" and variables["USER"] == "root"
+    assert variables["LOGNAME"] == "root" and "/usr/bin" in variables["PATH"]
+
+
+def test_directories(envd):
+    assert envd.run("pwd", cwd="/tmp")[1]["stdout"] == b"/tmp\n"
+    assert envd.run("pwd")[1]["stdout"] == b"/root\n"
+    assert envd.run("pwd", cwd="~")[1]["stdout"] == b"/root\n"
+    assert envd.run("pwd", cwd="../tmp/./")[1]["stdout"] == b"/tmp\n"
+    with ends_with("invalid_argument", "cwd '/root/nowhere' does not exist"):
+        envd.run("pwd", cwd="nowhere")
+    with ends_with("invalid_argument", "cannot expand user-specific home dir"):
+        envd.run("pwd", cwd="~daemon")
+    with envd.start("pwd", cwd="/etc/passwd") as s:
+        with pytest.raises(StreamError, match="invalid_argument: error starting process 'pwd': .*Not a directory"):
+            s.event()
+
+
+def test_users(envd):
+    assert envd.run("id", "-un", user="daemon")[1]["stdout"] == b"daemon\n"
+    with ends_with("unauthenticated", "invalid username: 'nobody-here'"):
+        envd.run("id", user="nobody-here")
+
+
+def test_a_default_user_directory_and_no_token(fresh):
+    envd = Envd(fresh(), USER="daemon", CWD="/tmp")
+    assert envd.run("/bin/sh", "-c", "id -un; pwd")[1]["stdout"] == b"daemon\n/tmp\n"
+    envd.configure(USER="nobody-here")
+    with ends_with("unauthenticated", "invalid default user: 'nobody-here'"):
+        envd.run("id")
+
+
+def test_a_program_that_is_not_there_is_one_that_fails(envd):
+    end, out = envd.run("no-such-program")
+    assert end["exitCode"] == 127 and end["exited"] and b"no-such-program" in out["stderr"]
+    end, out = envd.run("/etc/passwd")
+    assert end["exitCode"] == 126 and b"ermission denied" in out["stderr"]
+
+
+def test_standard_input(envd):
+    _, out = envd.run("readlink", "/proc/self/fd/0", stdin=False)
+    assert out["stdout"] == b"/dev/null\n"
+    with envd.start("cat", stdin=True) as s:
+        pid = pid_of(s)
+        for data in (b"", b"a\n", "ä$'\"\\\n".encode(), b"\0\xff"):
+            assert send(envd, pid, data) == (200, {})
+        for _ in range(2):
+            assert envd.call("process.Process/CloseStdin", select(pid))[0] in (200, 404)
+        assert s.to_end() == (OK, {"stdout": b"a\n" + "ä$'\"\\\n".encode() + b"\0\xff", "stderr": b"", "pty": b""})
+    with envd.start("sleep", "1000", stdin=False) as s:
+        pid = pid_of(s)
+        assert send(envd, pid, b"a") == (500, {
+            "code": "internal", "message": "error writing to stdin: stdin not enabled or closed"})
+        assert "tty not assigned to process" in send(envd, pid, b"a", "pty")[1]["message"]
+        kill(envd, pid)
+
+
+def test_input_that_the_program_does_not_take_yet_waits(envd):
+    data = pattern(1_000_000)
+    with envd.start("/bin/sh", "-c", "read x; cat | sha256sum; cat", stdin=True) as s:
+        pid = pid_of(s)
+        c = envd.connect()
+        c.request("POST", "/process.Process/SendInput", json.dumps({**select(pid), "input": {"stdin": b64(b"\n" + data)}}),
+                  {**envd.headers(), "Content-Type": "application/json"})
+        assert c.getresponse().status == 200
+        c.close()
+        envd.call("process.Process/CloseStdin", select(pid))
+
+        assert s.to_end()[1]["stdout"].startswith(hashlib.sha256(data).hexdigest().encode())
+
+
+def test_a_background_child_that_holds_the_output(envd):
+    """It keeps the command running, until it lets go; a kill does not wait for it."""
+    with envd.start("/bin/sh", "-c", "(read x < %s; echo child) & echo parent" % fifo(envd, "hold")) as s:
+        pid_of(s)
+        s.until("stdout", b"parent\n")
+        pathlib.Path(fifo(envd, "hold")).write_text("\n")
+        assert s.to_end() == (OK, {"stdout": b"child\n", "stderr": b"", "pty": b""})
+    with envd.start("/bin/sh", "-c", "sleep 1000 & echo $!; wait") as s:
+        pid = pid_of(s)
+        child = int(s.until("stdout", b"\n"))
+        assert kill(envd, pid) == (200, {})
+        assert s.to_end()[0]["status"] == "signal: killed"
+    assert envd.run("kill", str(child))[0] == OK
+
+
+def fifo(envd, name):
+    path = os.path.join(envd.agent.directory, name)
+    if not os.path.exists(path):
+        os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize("name, status", [
+    ("SIGNAL_SIGKILL", "signal: killed"), ("SIGNAL_SIGTERM", "signal: terminated"), (9, "signal: killed")])
+def test_signals(envd, name, status):
+    with envd.start("sleep", "1000") as s:
+        pid = pid_of(s)
+        assert kill(envd, pid, name) == (200, {})
+        assert s.to_end()[0] == {"exitCode": -1, "exited": False, "status": status, "error": status}
+        assert kill(envd, pid) == (404, {"code": "not_found", "message": f"process with pid {pid} not found"})
+
+
+def test_other_signals_and_processes_that_are_not_envds(envd):
+    with envd.start("sleep", "1000") as s:
+        pid = pid_of(s)
+        assert kill(envd, pid, "SIGNAL_SIGHUP") == (501, {"code": "unimplemented", "message": "invalid signal: SIGNAL_SIGHUP"})
+        assert kill(envd, 1)[0] == 404
+        other = envd.agent.exec("sleep", "1000")
+        assert kill(envd, other)[0] == 404
+        envd.agent.call(SIGNAL, PID=other, SIGNAL=9)
+        kill(envd, pid)
+
+
+def test_list_has_what_runs_and_was_started_here(envd):
+    with envd.start("sleep", "1000", tag="sleeper", envs={"X": "y"}, cwd="/tmp") as s:
+        pid = pid_of(s)
+        wanted = {"config": {"cmd": "sleep", "args": ["1000"], "envs": {"X": "y"}, "cwd": "/tmp"}, "pid": pid,
+                  "tag": "sleeper"}
+        assert envd.call("process.Process/List", {}) == (200, {"processes": [wanted]})
+        status, _ = envd.call("process.Process/SendSignal", {"process": {"tag": "sleeper"}, "signal": "SIGNAL_SIGKILL"})
+        assert status == 200
+        s.to_end()
+        assert envd.call("process.Process/List", {}) == (200, {"processes": []})
+
+
+def test_more_listeners_each_hear_all_and_late_ones_the_end(envd):
+    with envd.start("cat", stdin=True) as s:
+        pid = pid_of(s)
+        with envd.stream("process.Process/Connect", select(pid)) as second:
+            assert pid_of(second) == pid
+            send(envd, pid, b"hello\n")
+            assert s.until("stdout", b"hello\n") == second.until("stdout", b"hello\n")
+            envd.call("process.Process/CloseStdin", select(pid))
+            assert s.to_end() == second.to_end() == (OK, {"stdout": b"", "stderr": b"", "pty": b""})
+    with envd.stream("process.Process/Connect", select(pid)) as late:
+        assert pid_of(late) == pid
+        assert late.to_end() == (OK, {"stdout": b"", "stderr": b"", "pty": b""})
+    for selector, text in (({"pid": 999999}, "pid 999999"), ({"tag": "none"}, "tag none")):
+        with ends_with("not_found", f"process with {text} not found"):
+            envd.stream("process.Process/Connect", {"process": selector}).event()
+
+
+def test_a_client_that_goes_away_leaves_the_program_running(envd):
+    before = envd.agent.fds()
+    with envd.start("/bin/sh", "-c", "while read x; do seq 10000; echo $x; done", stdin=True) as s:
+        pid = pid_of(s)
+    until(lambda: envd.agent.fds() < before + 8)
+    # With nobody there its output is thrown away, and does not stop it.
+    for _ in range(10):
+        assert send(envd, pid, b"unheard\n") == (200, {})
+    with envd.stream("process.Process/Connect", select(pid)) as s:
+        assert pid_of(s) == pid
+        send(envd, pid, b"heard\n")
+        s.until("stdout", b"\nheard\n")
+        assert kill(envd, pid) == (200, {})
+        s.to_end()
+    until(lambda: envd.agent.fds() <= before + 1)
+
+
+def test_a_listener_that_does_not_read_holds_the_program_up(envd):
+    with envd.start("/bin/sh", "-c", "yes | head -c 50000000; echo end >&2") as s:
+        pid_of(s)
+        envd.agent.alive()
+        if not sanitized():
+            assert envd.agent.rss() < 60_000
+        assert len(s.to_end()[1]["stdout"]) == 50_000_000
+
+
+def test_time_out(envd):
+    with envd.start("/bin/sh", "-c", "trap '' TERM; echo x; read y < %s" % fifo(envd, "never"),
+                    headers={"Connect-Timeout-Ms": "300"}) as s:
+        pid = pid_of(s)
+        with ends_with("deadline_exceeded", "context deadline exceeded"):
+            s.to_end()
+    with envd.stream("process.Process/Connect", select(pid)) as s:
+        pid_of(s)
+        assert s.to_end()[0]["status"] == "signal: killed"
+    with ends_with("invalid_argument", "invalid Connect-Timeout-Ms"):
+        envd.run("true", headers={"Connect-Timeout-Ms": "soon"})
+
+
+def test_the_time_out_of_a_listener_is_not_the_programs(envd):
+    with envd.start("sleep", "1000") as s:
+        pid = pid_of(s)
+        with envd.stream("process.Process/Connect", select(pid), **{"Connect-Timeout-Ms": "100"}) as second:
+            pid_of(second)
+            with ends_with("deadline_exceeded", "context deadline exceeded"):
+                second.event()
+        assert kill(envd, pid) == (200, {})
+        assert s.to_end()[0]["status"] == "signal: killed"
+
+
+def test_keepalive(envd):
+    with envd.start("sleep", "1000", headers={"Keepalive-Ping-Interval": "1"}) as s:
+        pid = pid_of(s)
+        assert s.event() == {"keepalive": {}}
+        assert s.event() == {"keepalive": {}}
+        kill(envd, pid)
+        s.to_end()
+
+
+def test_a_terminal(envd):
+    with envd.start("/bin/sh", "-i", pty=(80, 24), envs={"PS1": "> "}) as s:
+        pid = pid_of(s)
+        assert send(envd, pid, b"stty size; tty; echo $TERM\n", "pty") == (200, {})
+        out = s.until("pty", b"xterm-256color\r\n")
+        assert b"24 80\r\n" in out and b"/dev/pts/" in out
+        assert envd.call("process.Process/Update", {**select(pid), "pty": {"size": {"cols": 100, "rows": 30}}}) == (200, {})
+        send(envd, pid, b"stty size\n", "pty")
+        s.until("pty", b"30 100\r\n")
+        assert "tty assigned" in send(envd, pid, b"x")[1]["message"]
+        status, answer = envd.call("process.Process/CloseStdin", select(pid))
+        assert status == 500 and answer["code"] == "unknown" and "Ctrl+D" in answer["message"]
+        send(envd, pid, b"exit\n", "pty")
+        assert s.to_end()[0] == OK
+
+
+def test_a_terminal_outlives_its_client(envd):
+    with envd.start("/bin/sh", pty=(80, 24)) as s:
+        pid = pid_of(s)
+    with envd.stream("process.Process/Connect", select(pid)) as s:
+        assert pid_of(s) == pid
+        send(envd, pid, b"echo a''b\n", "pty")
+        s.until("pty", b"ab\r\n")
+        assert kill(envd, pid) == (200, {})
+        assert s.to_end()[0]["status"] == "signal: killed"
+
+
+def test_update_without_a_terminal(envd):
+    with envd.start("sleep", "1000") as s:
+        pid = pid_of(s)
+        assert envd.call("process.Process/Update", {**select(pid), "pty": {"size": {"cols": 1, "rows": 1}}}) == (
+            500, {"code": "internal", "message": "error resizing tty: tty not assigned to process"})
+        kill(envd, pid)
+
+
+def test_a_claim_ends_the_streams_and_not_the_programs(fresh):
+    agent = fresh()
+    envd = Envd(agent)
+    with envd.start("/bin/sh", "-c", "while read x; do echo $x; done", stdin=True) as s:
+        pid = pid_of(s)
+        agent.call(CLAIM)
+        with pytest.raises((ConnectionError, AssertionError)):
+            s.event()
+    with envd.stream("process.Process/Connect", select(pid)) as s:
+        assert pid_of(s) == pid
+        send(envd, pid, b"still here\n")
+        s.until("stdout", b"still here\n")
+
+
+BAD = [
+    b"", b"\0", b"\0\0\0\0\2{", b"\0\0\0\0\2{}{}", b"\1\0\0\0\2{}", b"\2\0\0\0\2{}", b"\0\xff\xff\xff\xff{}",
+    *(struct.pack(">BI", 0, len(m)) + m for m in (
+        b"[]", b"{", b"{}", b'{"process":1}', b'{"process":{}}', b'{"process":{"cmd":""}}', b'{"process":{"cmd":["a"]}}',
+        b'{"process":{"cmd":"a\\u0000b"}}', b'{"process":{"cmd":"true","args":[1]}}', b'{"process":{"cmd":"true","args":["\\u0000"]}}',
+        b'{"process":{"cmd":"true","envs":{"A":1}}}', b'{"process":{"cmd":"true","envs":{"A=":"x"}}}',
+        b'{"process":{"cmd":"true","envs":{"":"x"}}}', b'{"process":{"cmd":"true"},"pty":{"size":{"cols":-1}}}',
+        b'{"process":{"cmd":"true"},"pty":{"size":{"cols":70000,"rows":1}}}', b'{"process":{"cmd":"true"},"stdin":1}'))]
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_what_is_no_message(envd, body):
+    status, headers, data = envd.request("POST", "/process.Process/Start", body,
+                                         headers={"Content-Type": "application/connect+json"})
+    assert status == 200 and data[0] == 2
+    assert json.loads(data[5:])["error"]["code"] == "invalid_argument"
+
+
+def test_other_types_and_encodings(envd):
+    def post(**headers):
+        return envd.request("POST", "/process.Process/List", b"{}", headers={k.replace("_", "-"): v for k, v in headers.items()})
+    assert post(Content_Type="application/json; charset=utf-8")[0] == 200
+    assert post(Content_Type="application/json", Content_Encoding="identity")[0] == 200
+    status, headers, _ = post(Content_Type="application/proto")
+    assert status == 415 and headers["Accept-Post"] == "application/json"
+    assert post(Content_Type="application/json", Content_Encoding="gzip")[0] == 415
+    assert envd.request("GET", "/process.Process/List")[0] == 405
+    assert envd.request("POST", "/process.Process/Nothing", b"{}")[0] == 404
+
+
+def test_a_body_beyond_the_limit(envd):
+    status, answer = envd.call("process.Process/SendInput", {**select(1), "input": {"stdin": "A" * (4 << 20)}})
+    assert status == 413 and answer["code"] == 413
+
+
+def test_many_at_once_and_nothing_is_left(fresh):
+    envd = Envd(fresh())
+    before = envd.agent.fds()
+    streams = [envd.start("/bin/sh", "-c", f"echo {i}; read x", stdin=True) for i in range(50)]
+    for i, s in enumerate(streams):
+        pid = pid_of(s)
+        s.until("stdout", b"%d\n" % i)
+        envd.call("process.Process/CloseStdin", select(pid))
+        s.to_end()
+        s.close()
+    # A timer for each that is still known, and no pipe.
+    until(lambda: envd.agent.fds() <= before + 50)
+    assert not envd.agent.children()
+
+
+def test_power_off_with_programs_and_listeners(fresh):
+    envd = Envd(fresh())
+    s = envd.start("sleep", "1000", stdin=True)
+    pid_of(s)
+    envd.agent.control.send(POWEROFF)
+    assert envd.agent.process.wait(20) == 0
+    s.close()
