@@ -217,15 +217,26 @@ static int verb_sweep(char **args, int n_args, Fault *fault) {
         return store_sweep(STORE_FD, fault);
 }
 
+static PackFds pack_fds(void) {
+        PackFds fds = { .in = STDIN_FILENO, .out = STDOUT_FILENO, .progress = PACK_PROGRESS_FD };
+
+        for (int i = 0; i < _PACK_MEMBER_MAX; i++)
+                fds.members[i] = PACK_MEMBERS_FD + i;
+        return fds;
+}
+
 static int verb_pack(char **args, int n_args, Fault *fault) {
-        return pack_write(fault);
+        PackFds fds = pack_fds();
+
+        return pack_write(&fds, fault);
 }
 
 static int verb_unpack(char **args, int n_args, Fault *fault) {
         uint64_t max;
         int r = parse_max(args[0], &max, fault);
+        PackFds fds = pack_fds();
 
-        return r < 0 ? r : pack_read(max, fault);
+        return r < 0 ? r : pack_read(&fds, max, fault);
 }
 
 static const Verb verbs[] = {

@@ -13,6 +13,7 @@
 #define TELL_EVERY MIB(4)
 
 typedef struct Reader {
+        const PackFds *fds;
         struct archive *in;
         uint64_t file_bytes;       /* of the pack; 0: a stream */
         uint64_t told;
@@ -119,7 +120,7 @@ static int read_manifest(Reader *r, json_object **ret) {
         if (k < 0)
                 return fault_set(r->fault, k, "its " PACK_JSON " is no JSON object");
         k = check_format(r, *ret);
-        return k < 0 ? k : write_full(STDOUT_FILENO, text, size);
+        return k < 0 ? k : write_full(r->fds->out, text, size);
 }
 
 static void tell(Reader *r) {
@@ -128,7 +129,7 @@ static void tell(Reader *r) {
         if (done - r->told < TELL_EVERY)
                 return;
         r->told = done;
-        pack_tell(done, r->file_bytes);
+        pack_tell(r->fds->progress, done, r->file_bytes);
 }
 
 static int write_block(Reader *r, const char *name, int fd, const uint8_t *data, size_t size, uint64_t offset) {
@@ -217,20 +218,20 @@ static int read_member(Reader *r, const PackMember *m, int fd, const PackSum *wa
 static int open_input(Reader *r) {
         struct stat st;
 
-        if (fstat(STDIN_FILENO, &st) < 0)
+        if (fstat(r->fds->in, &st) < 0)
                 return -errno;
         r->file_bytes = S_ISREG(st.st_mode) ? (uint64_t) st.st_size : 0;
         r->in = archive_read_new();
         if (!r->in)
                 return -ENOMEM;
         if (archive_read_support_filter_zstd(r->in) != ARCHIVE_OK || archive_read_support_format_tar(r->in) != ARCHIVE_OK ||
-            archive_read_open_fd(r->in, STDIN_FILENO, 64 * 1024) != ARCHIVE_OK)
+            archive_read_open_fd(r->in, r->fds->in, 64 * 1024) != ARCHIVE_OK)
                 return bad(r, "this is no template that was exported");
         return 0;
 }
 
-int pack_read(uint64_t max_bytes, Fault *fault) {
-        _cleanup_(reader_done) Reader r = { .max_data = max_bytes, .fault = fault };
+int pack_read(const PackFds *fds, uint64_t max_bytes, Fault *fault) {
+        _cleanup_(reader_done) Reader r = { .fds = fds, .max_data = max_bytes, .fault = fault };
         _cleanup_json_ json_object *manifest = NULL;
         PackSum sums[_PACK_MEMBER_MAX];
         struct archive_entry *e;
@@ -242,7 +243,7 @@ int pack_read(uint64_t max_bytes, Fault *fault) {
         if (k >= 0)
                 k = read_sums(&r, manifest, sums, &n);
         for (int i = 0; i < n && k >= 0; i++)
-                k = read_member(&r, &pack_members[i], PACK_MEMBERS_FD + i, &sums[i]);
+                k = read_member(&r, &pack_members[i], fds->members[i], &sums[i]);
         if (k >= 0)
                 k = next_entry(&r, &e);
         if (k > 0)

@@ -13,6 +13,7 @@
 #define CHUNK MIB(1)
 
 typedef struct Writer {
+        const PackFds *fds;
         struct archive *out;
         uint8_t *buffer, *zeros;
         uint64_t done, total;      /* bytes of data, for who watches */
@@ -77,7 +78,7 @@ static int add_members(Writer *w, json_object *manifest) {
         for (int i = 0; i < _PACK_MEMBER_MAX && r >= 0; i++) {
                 if (!has_member(manifest, &pack_members[i]))
                         continue;
-                r = sum_member(w, &pack_members[i], PACK_MEMBERS_FD + i, members);
+                r = sum_member(w, &pack_members[i], w->fds->members[i], members);
                 if (r < 0)
                         return fault_set(w->fault, r, "%s: %s", pack_members[i].name, strerror(-r));
         }
@@ -134,7 +135,7 @@ static int put_run(Writer *w, const char *name, int fd, uint64_t offset, uint64_
                 offset += (uint64_t) n;
                 bytes -= (uint64_t) n;
                 w->done += (uint64_t) n;
-                pack_tell(w->done, w->total);
+                pack_tell(w->fds->progress, w->done, w->total);
         }
         return 0;
 }
@@ -209,18 +210,18 @@ static int open_output(Writer *w) {
         if (archive_write_set_format_pax(w->out) != ARCHIVE_OK || archive_write_add_filter_zstd(w->out) != ARCHIVE_OK ||
             archive_write_set_bytes_per_block(w->out, 64 * 1024) != ARCHIVE_OK ||
             archive_write_set_bytes_in_last_block(w->out, 1) != ARCHIVE_OK ||
-            archive_write_open_fd(w->out, STDOUT_FILENO) != ARCHIVE_OK)
+            archive_write_open_fd(w->out, w->fds->out) != ARCHIVE_OK)
                 return out_fault(w);
         return 0;
 }
 
-int pack_write(Fault *fault) {
-        _cleanup_(writer_done) Writer w = { .fault = fault };
+int pack_write(const PackFds *fds, Fault *fault) {
+        _cleanup_(writer_done) Writer w = { .fds = fds, .fault = fault };
         _cleanup_json_ json_object *manifest = NULL;
         _cleanup_free_ uint8_t *text = NULL;
         size_t size;
 
-        int r = slurp(STDIN_FILENO, PACK_JSON_MAX, &text, &size);
+        int r = slurp(fds->in, PACK_JSON_MAX, &text, &size);
         if (r >= 0)
                 r = json_parse_strict((const char *) text, size, &manifest);
         if (r < 0)
@@ -232,6 +233,6 @@ int pack_write(Fault *fault) {
                 r = write_manifest(&w, manifest);
         for (int i = 0; i < _PACK_MEMBER_MAX && r >= 0; i++)
                 if (has_member(manifest, &pack_members[i]))
-                        r = write_member(&w, &pack_members[i], PACK_MEMBERS_FD + i);
+                        r = write_member(&w, &pack_members[i], fds->members[i]);
         return r < 0 || archive_write_close(w.out) == ARCHIVE_OK ? r : out_fault(&w);
 }

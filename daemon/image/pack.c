@@ -77,12 +77,12 @@ int pack_next_run(int fd, uint64_t *offset, uint64_t *ret_bytes) {
         return 1;
 }
 
-void pack_tell(uint64_t done, uint64_t total) {
+void pack_tell(int progress_fd, uint64_t done, uint64_t total) {
         uint64_t numbers[2] = { done, total };
 
         /* Nobody may care. */
-        if (lseek(PACK_PROGRESS_FD, 0, SEEK_SET) >= 0)
-                (void) write_full(PACK_PROGRESS_FD, numbers, sizeof(numbers));
+        if (lseek(progress_fd, 0, SEEK_SET) >= 0)
+                (void) write_full(progress_fd, numbers, sizeof(numbers));
 }
 
 int pack_sum_to_json(const PackSum *s, const PackMember *m, json_object **ret) {

@@ -11,9 +11,7 @@
  * blocks that are not zeros. runs_sha256, of sparse members, is that over where its data lies: begin and length of
  * each run, 8 bytes little-endian each. Of a disk's layer a zero that is data is not the same as a hole.
  *
- * Both ways run in an unprivileged child that has nothing but descriptors: standard input is what is read from,
- * standard output what pack.json or the pack goes to, PACK_PROGRESS_FD takes how far it is, and the members are
- * PACK_MEMBERS_FD and behind. */
+ * Both ways run in an unprivileged child that has nothing but descriptors. */
 
 #include <json-c/json.h>
 #include <stdint.h>
@@ -48,13 +46,19 @@ void pack_runs_done(PackRuns *r);
 /* The next run of data at or behind *offset: 1, or 0 when there is none. */
 int pack_next_run(int fd, uint64_t *offset, uint64_t *ret_bytes);
 
-/* done and total bytes, for whoever reads PACK_PROGRESS_FD. */
-void pack_tell(uint64_t done, uint64_t total);
+typedef struct PackFds {
+        int in;                  /* pack.json but for "members"; of a pack_read() the pack */
+        int out;                 /* the pack; of a pack_read() its pack.json */
+        int progress;
+        int members[_PACK_MEMBER_MAX];
+} PackFds;
+
+/* done and total bytes, 8 each, into a file that somebody looks at now and then. */
+void pack_tell(int progress_fd, uint64_t done, uint64_t total);
 
 int pack_sum_to_json(const PackSum *s, const PackMember *m, json_object **ret);
 int pack_sum_from_json(json_object *members, const PackMember *m, PackSum *ret);
 
-/* stdin: pack.json but for "members". */
-int pack_write(Fault *fault);
+int pack_write(const PackFds *fds, Fault *fault);
 /* max_bytes: of data in all members. Whatever is wrong with the pack, nothing but the members was written to. */
-int pack_read(uint64_t max_bytes, Fault *fault);
+int pack_read(const PackFds *fds, uint64_t max_bytes, Fault *fault);

@@ -3,6 +3,7 @@
 
 import bz2
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -354,6 +355,35 @@ def archive(mode='w', pax=True):
     return out.getvalue()
 
 
+def pack(members, manifest=None, names=None):
+    """As cube-image pack writes it, but for holes. members: their content."""
+    sums = {}
+    for name, data in members.items():
+        sums[name] = {'bytes': len(data), 'sha256': hashlib.sha256(data).hexdigest()}
+        if name in ('disk.img', 'guest/memory', 'guest/disk'):
+            blocks = [(i, data[i:i + 4096]) for i in range(0, len(data), 4096) if data[i:i + 4096].strip(b'\0')]
+            sums[name]['sha256'] = hashlib.sha256(b''.join(struct.pack('<Q', i // 4096) + b for i, b in blocks)).hexdigest()
+            sums[name]['runs_sha256'] = hashlib.sha256(struct.pack('<QQ', 0, len(data)) if data else b'').hexdigest()
+    text = json.dumps({'format': 'cubed-template', 'version': 1, 'template': {}, 'members': sums, **(manifest or {})}).encode()
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode='w', format=tarfile.PAX_FORMAT) as tar:
+        for name, data in [('pack.json', text), *members.items()]:
+            entry = tarfile.TarInfo((names or {}).get(name, name))
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def packs():
+    cold = {name: name.encode() * 300 for name in ('vmlinux', 'initramfs.cpio', 'root.img', 'disk.img')}
+    warm = {**cold, 'guest/state': b'state', 'guest/memory': bytes(4096) + b'x' * 4096, 'guest/disk': b''}
+    yield pack(cold)
+    yield pack(warm, {'guest': {}})
+    yield pack(cold, {'version': 2})
+    yield pack(cold, names={'root.img': '../root.img'})
+    yield pack(cold, {'guest': {}})
+
+
 def images():
     for data in (archive(), gzip.compress(archive(), mtime=0), archive('w:xz'), archive(pax=False), b'', b'no archive', b'\0' * 1024):
         yield b'\0' + data
@@ -457,5 +487,5 @@ def forms():
                                 b'Content-Disposition: form-data; name=n\r\n\r\n\r\r\n--b--end')
 
 
-SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'http': requests, 'image': images, 'kernel': kernels, 'multipart': forms, 'netd': netds, 'options': options,
+SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'http': requests, 'image': images, 'kernel': kernels, 'multipart': forms, 'netd': netds, 'options': options, 'pack': packs,
          'policy': policies, 'resolver-link': resolver_links, 'stored': storeds}
