@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Template builds as jobs, and their removal: the manager's wrapping around daemon/template-build.h. */
+/* Template builds as jobs: the manager's wrapping around daemon/template-build.h. */
 
 #include <stdio.h>
 
@@ -12,7 +12,6 @@
 #include "daemon/template-build.h"
 #include "daemon/template-warm.h"
 #include "dbus/bus-errors.h"
-
 
 /* One build under way; its own and its job's owner until done. */
 typedef struct BuildJob {
@@ -217,106 +216,4 @@ bool manager_is_building(const Manager *m, const char *template_id) {
 void manager_end_builds(Manager *m) {
         while (build_jobs)
                 build_job_free(build_jobs);
-}
-
-typedef struct Removal {
-        Manager *manager;
-        TemplateRemoveDone done;
-        void *userdata;
-} Removal;
-
-static void on_removed(TemplateStore *store, const char *id, int r, const char *message, void *userdata) {
-        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
-        _cleanup_free_ Removal *q = userdata;
-
-        if (r < 0) {
-                (void) sd_bus_error_setf(&e, BUS_ERROR_INTERNAL, "Files of template %s could not be removed: %s", id,
-                                         isempty(message) ? strerror(-r) : message);
-                log_warning("%s", e.message);
-        }
-        if (q->done)
-                q->done(q->manager, r < 0 ? &e : NULL, q->userdata);
-}
-
-/* Who uses it, as far as the actor may know. */
-static int fail_in_use(const Manager *m, const Template *t, uid_t actor, sd_bus_error *error) {
-        char ids[256] = "";
-        size_t n = 0, named = 0;
-
-        for (size_t i = 0; i < m->n_sandboxes; i++) {
-                const Sandbox *s = m->sandboxes[i];
-                if (!s->template_id || !streq(s->template_id, t->id) || (actor != 0 && actor != s->owner_uid) ||
-                    n + strlen(s->id) + 3 > sizeof(ids))
-                        continue;
-                n += (size_t) snprintf(ids + n, sizeof(ids) - n, "%s%s", named++ > 0 ? ", " : "", s->id);
-        }
-        return sd_bus_error_setf(error, BUS_ERROR_TEMPLATE_IN_USE,
-                                 "Template %s:%s (%s) is in use by %u sandbox%s%s%s%s; end them first", t->name, t->tag, t->id,
-                                 t->n_users, t->n_users == 1 ? "" : "es", named > 0 ? ": " : "", ids,
-                                 named > 0 && named < t->n_users ? " ..." : "");
-}
-
-const Snapshot *manager_next_snapshot_on(const Manager *m, const Template *t, const Snapshot *after) {
-        for (size_t i = 0; i < m->snapshots->n_snapshots; i++) {
-                const Snapshot *s = m->snapshots->snapshots[i];
-                if (after)
-                        after = s == after ? NULL : after;
-                else if (s->kind != SNAPSHOT_TEMPLATE && streq(s->template_id, t->id))
-                        return s;
-        }
-        return NULL;
-}
-
-/* Who stands on it, as far as the actor may know. */
-static int check_snapshots(const Manager *m, const Template *t, uid_t actor, sd_bus_error *error) {
-        size_t n = 0, total = 0, named = 0;
-        char ids[256] = "";
-
-        for (const Snapshot *s = NULL; (s = manager_next_snapshot_on(m, t, s));) {
-                total++;
-                if ((actor != 0 && actor != s->owner_uid) || n + strlen(s->id) + 3 > sizeof(ids))
-                        continue;
-                n += (size_t) snprintf(ids + n, sizeof(ids) - n, "%s%s", named++ > 0 ? ", " : "", s->id);
-        }
-        if (total == 0)
-                return 0;
-        return sd_bus_error_setf(error, BUS_ERROR_TEMPLATE_IN_USE,
-                                 "On template %s:%s (%s) stand%s %zu snapshot%s%s%s%s; remove them first", t->name, t->tag, t->id,
-                                 total == 1 ? "s" : "", total, total == 1 ? "" : "s", named > 0 ? ": " : "", ids,
-                                 named > 0 && named < total ? " ..." : "");
-}
-
-int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
-                            sd_bus_error *error) {
-        char name[160];
-
-        if (t->n_users > 0)
-                return fail_in_use(m, t, actor, error);
-        if (template_store_is_busy(m->templates, STORE_JOB_NAME, t->id))
-                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "Template %s is being given a name; try again", t->id);
-        int r = check_snapshots(m, t, actor, error);
-        if (r < 0)
-                return r;
-        _cleanup_free_ Removal *q = new0(Removal, 1);
-        if (!q)
-                return sd_bus_error_set_errno(error, ENOMEM);
-        *q = (Removal) { m, done, userdata };
-
-        /* It is still whole while that is told; then it leaves the store. */
-        (void) snprintf(name, sizeof(name), "%s:%s", t->name, t->tag);
-        _cleanup_free_ char *id = strdup(t->id);
-        if (!id)
-                return sd_bus_error_set_errno(error, ENOMEM);
-        if (m->hooks && m->hooks->template_removed)
-                m->hooks->template_removed(m, t);
-        r = template_store_remove(m->event, t, on_removed, q);
-        if (r < 0) {
-                if (m->hooks && m->hooks->template_added)
-                        m->hooks->template_added(m, t);
-                return sd_bus_error_set_errnof(error, -r, "Template %s can't be removed: %s", name, strerror(-r));
-        }
-        (void) TAKE_PTR(q);
-        manager_drop_warm_snapshot(m, id);
-        audit_template_removed(m->audit, actor, name, id);
-        return 0;
 }

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import pathlib
 import pty
 import re
 import select
@@ -451,6 +452,16 @@ def test_template_alias(host, tmp_path):
     assert "No template has the name 'stable:latest'" in host.ctl('template', 'alias', '--remove', 'stable').stderr
     built = host.ctl('template', 'build', 'mine', '--rootfs', tmp_path / 'root.tar', '--alias', 'a', '--alias', 'b:1')
     assert built.returncode == 0 and 'also named a:latest\nalso named b:1\n' in built.stderr
+
+
+def test_the_man_page_has_all_keys_of_a_file():
+    """They are the options of the build, and "name"."""
+    top = pathlib.Path(__file__).resolve().parents[2]
+    page = (top / 'docs/man/cube.json.5.scd').read_text()
+    build = (top / 'ctl/build-options.h').read_text().split('#define BUILD_OPTIONS')[1].split('#define BUILD_HELP')[0]
+    policy = (top / 'ctl/policy-options.h').read_text().split('#define POLICY_OPTIONS')[1].split('#define')[0]
+    keys = re.findall(r'\{ "([a-z-]+)", \w+_argument', build + policy) + re.findall(r'POLICY_OPTIONS\("([a-z]+)"\)', build)
+    assert len(keys) > 20 and [k for k in keys if f'*{k}*' not in page] == []
 
 
 def test_template_build_from_a_file(host, tmp_path):
