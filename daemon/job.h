@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A long piece of work that somebody watches: a template build.
+/* A long piece of work that somebody watches: a template that is built, exported or imported.
  *
  * Owned by the Manager. The worker (daemon/image/) makes it with job_new(), tells how far it is,
  * and ends it with exactly one of job_done(), job_fail() and job_canceled(). After its end it is
@@ -36,7 +36,7 @@ struct Job {
         Manager *manager;
         char id[21];
         uid_t owner_uid;
-        char *kind;                /* "build-template" */
+        char *kind;                /* "build-template", "export-template", "import-template" */
         char *subject;             /* what is worked on: NAME:TAG */
         JobState state;
         char *step;                /* a few words, "making the root image" */

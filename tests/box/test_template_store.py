@@ -165,15 +165,33 @@ def another_version(path, members, text):
     patch(path, members["pack.json"][0], text.replace(b'"version":1', b'"version":7', 1))
 
 
+def described_as(that, this):
+    """The same length: what lies behind stays where it is."""
+    assert len(that) == len(this)
+
+    def change(path, members, text):
+        assert text.count(that) == 1
+        patch(path, members["pack.json"][0], text.replace(that, this))
+    return change
+
+
+@pytest.fixture
+def before(pack):
+    return stored()
+
+
 @pytest.mark.parametrize("change, words", [
+    (described_as(b'"root_type":"squashfs"', b'"root_type":"squashfz"'), "the template in it is not right"),
+    (described_as(b'"cmdline":""', b'"cmdlinf":""'), "the template in it is not right"),
+    (described_as(b'"kind":"template"', b'"kind":"squirrel"'), "the saved guest in it is not right"),
+    (described_as(b'"plug":', b'"pluh":'), "the saved guest in it is not right"),
     (damage, "the checksum of root.img is not the one"),
     (another_version, "version 7 of the format"),
     (features_of_another_cpu, "features of another CPU"),
 ])
-def test_what_is_refused_leaves_nothing(pack, tmp_path, change, words):
+def test_what_is_refused_leaves_nothing(pack, before, tmp_path, change, words):
     path = tmp_path / "changed.cube"
     change(path, *unpacked(pack, path))
-    before = stored()
     result = cubetest.ctl("template", "import", str(path), "bad")
     assert result.returncode == 1 and words in result.stderr.decode(), result.stderr
     assert cubetest.ctl("template", "show", "bad").returncode == 1
@@ -181,14 +199,26 @@ def test_what_is_refused_leaves_nothing(pack, tmp_path, change, words):
     assert collect("--dry-run") == {}
 
 
-def test_an_import_that_is_cancelled_leaves_nothing(pack):
-    """Half of it has come."""
-    before = stored()
+@pytest.fixture
+def half(pack):
+    """An import of which half has come."""
     with subprocess.Popen(["cubectl", "template", "import", "-", "half"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         data = pack.read_bytes()
         process.stdin.write(data[:len(data) // 2])
         process.stdin.flush()
         assert b"unpacking" in process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 1 and b"anceled" in process.stderr.read()
+        yield process
+
+
+def test_an_import_that_is_cancelled_leaves_nothing(before, half):
+    half.send_signal(signal.SIGINT)
+    assert half.wait(timeout=60) == 1 and b"anceled" in half.stderr.read()
     cubetest.wait_for("nothing to be left", lambda: stored() == before)
+
+
+def test_nor_does_one_whose_cubed_ends(before, half):
+    # what is being made is no garbage
+    assert collect("--dry-run") == {} and any(name.startswith("templates/.build-") for name in stored())
+    cubetest.run("systemctl", "kill", "--signal=KILL", "cubed.service", check=True)
+    assert half.wait(timeout=60) == 1
+    cubetest.wait_for("nothing to be left", lambda: cubetest.ctl("list").returncode == 0 and stored() == before)
