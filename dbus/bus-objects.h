@@ -153,3 +153,4 @@ int bus_method_list_directory(sd_bus_message *m, void *userdata, sd_bus_error *e
 int bus_method_remove_file(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_rename_file(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_make_directory(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_serve_envd(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -301,6 +301,8 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
                                 bus_method_rename_file, OPEN),
         SD_BUS_METHOD_WITH_ARGS("MakeDirectory", SD_BUS_ARGS("s", path, "a{sv}", options), SD_BUS_NO_RESULT,
                                 bus_method_make_directory, OPEN),
+        SD_BUS_METHOD_WITH_ARGS("ServeEnvd", SD_BUS_ARGS("a{sv}", options), SD_BUS_NO_RESULT, bus_method_serve_envd,
+                                OPEN|SD_BUS_VTABLE_SENSITIVE),
 
         SD_BUS_METHOD_WITH_ARGS("Connect", SD_BUS_ARGS("q", port), SD_BUS_RESULT("h", stream), method_connect, OPEN),
         SD_BUS_METHOD_WITH_ARGS("OpenConsole", SD_BUS_NO_ARGS, SD_BUS_RESULT("h", console), method_open_console, OPEN),

@@ -86,6 +86,7 @@ static void claim_done(Agent *a, const char *failures) {
         if (failures)
                 tlv_put_str(&w, AGENT_TAG_MESSAGE, failures);
         reply_ok(&a->claim_reply, &w);
+        envd_resume(a);
 }
 
 /* The claim before was that of the guest that this is a copy of. */

@@ -167,11 +167,6 @@ static void upload_body(HttpConn *c, const uint8_t *data, size_t size) {
 
         if (c->reply_begun)
                 return;
-        /* A write would stop PID 1 until the file system thaws. */
-        if (u->agent->frozen) {
-                (void) fail(u, 503, "the sandbox is being saved");
-                return;
-        }
         if (!u->inflate) {
                 (void) put_plain(u, data, size);
                 return;
@@ -188,9 +183,7 @@ static void upload_complete(HttpConn *c) {
 
         if (c->reply_begun)
                 return;
-        if (u->agent->frozen)
-                (void) fail(u, 503, "the sandbox is being saved");
-        else if (u->inflate && !inflate_ended(u->inflate))
+        if (u->inflate && !inflate_ended(u->inflate))
                 (void) fail(u, 400, "error decompressing the body: it is cut off");
         else if (u->parts && !multipart_complete(&u->multipart))
                 (void) fail(u, 400, "error parsing multipart form: it is cut off");

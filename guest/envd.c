@@ -16,7 +16,6 @@ typedef struct Route {
         llhttp_method_t method;
         const char *path;
         bool open;              /* asks for no token, or sees to that itself */
-        bool quiet;             /* touches no file: served before a claim and while the file system is frozen, too */
         void (*begin)(Agent *a, HttpConn *c);
 } Route;
 
@@ -25,11 +24,11 @@ static void begin_health(Agent *a, HttpConn *c) {
 }
 
 static const Route routes[] = {
-        { HTTP_GET, "/health", true, true, begin_health },
-        { HTTP_GET, "/metrics", false, true, info_reply_metrics },
-        { HTTP_GET, "/envs", false, true, info_reply_variables },
-        { HTTP_GET, "/files", true, false, files_begin_read },
-        { HTTP_POST, "/files", true, false, files_begin_write },
+        { HTTP_GET, "/health", true, begin_health },
+        { HTTP_GET, "/metrics", false, info_reply_metrics },
+        { HTTP_GET, "/envs", false, info_reply_variables },
+        { HTTP_GET, "/files", true, files_begin_read },
+        { HTTP_POST, "/files", true, files_begin_write },
 };
 
 bool envd_token_is(const Envd *e, const char *token) {
@@ -93,12 +92,19 @@ static void envd_begin(HttpConn *c, void *userdata) {
                 http_reply_error(c, 401, UNAUTHORIZED);
         else if (!route && !(method && q->method == HTTP_POST))
                 http_reply_error(c, path ? 405 : 404, "%s", path ? "method not allowed" : "not found");
-        else if (!(route && route->quiet) && (!a->claimed || a->frozen || a->stopping))
-                http_reply_error(c, 503, "the sandbox is %s", a->stopping ? "going down" : "being saved or started");
+        else if (a->stopping)
+                http_reply_error(c, 503, "the sandbox is going down");
         else if (route)
                 route->begin(a, c);
         else
                 connect_begin(a, c, method);
+}
+
+/* A write would stop PID 1 until the file system thaws, and a guest that is not claimed yet has another's name. */
+static bool envd_held(void *userdata) {
+        const Agent *a = userdata;
+
+        return !a->claimed || a->frozen;
 }
 
 static void set(char **field, char **value) {
@@ -116,9 +122,11 @@ static int listen_on(Agent *a, uint32_t port) {
         if (r < 0)
                 return r;
         r = http_server_start(&e->server, &a->loop, fd, &HTTP_LIMITS_DEFAULT, envd_begin, a);
-        if (r >= 0)
-                e->port = (uint16_t) port;
-        return r;
+        if (r < 0)
+                return r;
+        e->server.held = envd_held;
+        e->port = (uint16_t) port;
+        return 0;
 }
 
 void handle_envd(Agent *a, Request *q, Reply reply) {
@@ -144,6 +152,10 @@ void handle_envd(Agent *a, Request *q, Reply reply) {
         e->env = q->env;
         q->env = (StringList) {};
         reply_ok(&reply, NULL);
+}
+
+void envd_resume(Agent *a) {
+        http_server_wake(&a->envd.server);
 }
 
 void envd_abandon(Agent *a) {

@@ -35,5 +35,7 @@ typedef struct Envd {
 /* In a time that tells nothing of the token, which there must be. */
 bool envd_token_is(const Envd *e, const char *token);
 void handle_envd(Agent *a, Request *q, Reply reply);
+/* Clients wait while the guest is not claimed or its file system frozen: it may be over. */
+void envd_resume(Agent *a);
 void envd_abandon(Agent *a);
 void envd_done(Agent *a);

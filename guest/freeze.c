@@ -19,6 +19,7 @@ static void on_frozen(Helper *h, int status) {
         int r = WIFEXITED(status) ? -WEXITSTATUS(status) : -ECANCELED;
         if (r < 0)
                 a->frozen = false;
+        envd_resume(a);
         reply_result(&a->freeze.reply, r, "freezing");
 }
 
@@ -30,6 +31,7 @@ int freeze_end(Agent *a) {
         int r = frozen ? machine_thaw() : 0;
         if (r >= 0)
                 a->frozen = false;
+        envd_resume(a);
         return r;
 }
 

@@ -179,6 +179,10 @@ static void next_request(HttpConn *c) {
         set_timer(c, c->server->limits.idle_usec);
 }
 
+static bool is_held(const HttpServer *s) {
+        return s->held && s->held(s->userdata);
+}
+
 /* 1: goes on, 0: waits, or a negative errno: it is over */
 static int conn_step(HttpConn *c) {
         int r = outbox_flush(&c->out, c->fd);
@@ -193,7 +197,7 @@ static int conn_step(HttpConn *c) {
                 return 1;
         }
         if (!c->parser.request.complete)
-                return read_some(c);
+                return is_held(c->server) ? 0 : read_some(c);
         if (c->reply_ended) {
                 next_request(c);
                 return 1;

@@ -65,6 +65,11 @@ int http_server_start(
         return r;
 }
 
+void http_server_wake(HttpServer *s) {
+        for (HttpConn *c = s->conns; c; c = c->list_next)
+                http_conn_wake(c);
+}
+
 void http_server_cut(HttpServer *s) {
         const struct linger reset = { .l_onoff = 1 };
 

@@ -35,6 +35,8 @@ struct HttpServer {
         unsigned n_conns;
         /* Sets the handler of the connection's request, or answers it. */
         void (*begin)(HttpConn *c, void *userdata);
+        /* Whether clients have to wait: nothing more is read from them. NULL: never. http_server_wake() ends it. */
+        bool (*held)(void *userdata);
         void *userdata;
 };
 
@@ -48,5 +50,6 @@ void http_server_stop(HttpServer *s);
 static inline bool http_server_runs(const HttpServer *s) {
         return s->source.loop;
 }
+void http_server_wake(HttpServer *s);
 /* Resets all connections: their clients are gone. */
 void http_server_cut(HttpServer *s);

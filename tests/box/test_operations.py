@@ -30,6 +30,7 @@ CALLS = {
     "RemoveFile": ("/file", False),
     "RenameFile": ("/file", "/other"),
     "MakeDirectory": ("/directory", options({})),
+    "ServeEnvd": (options({}),),
     "Connect": (dbus.UInt16(1),),
     "OpenConsole": (),
     "SetTimeout": (dbus.UInt64(3600_000_000),),

@@ -37,6 +37,7 @@ CALLS = [
     ('RemoveFile', 'sb', ['/nonexistent', 'false']),
     ('RenameFile', 'ss', ['/nonexistent', '/nonexistent2']),
     ('MakeDirectory', 'sa{sv}', ['/nonexistent/a', '0']),
+    ('ServeEnvd', 'a{sv}', ['0']),
     ('Connect', 'q', ['80']),
     ('OpenConsole', '', []),
     ('SetIdleTimeout', 't', ['1000000']),

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The D-Bus front: names, options, errors, signals, introspection."""
 
+import http.client
 import json
 import pathlib
 import re
+import socket
 import subprocess
 
 import pytest
@@ -192,6 +194,34 @@ def test_files(host, guest, tmp_path):
     assert not (tmp_path / 'a').exists()
     missing = call('StatFile', 'sb', '/nosuch', 'true')
     assert missing.returncode != 0 and 'No such file' in missing.stderr
+
+
+def test_envd(host, guest):
+    with socket.socket(socket.AF_INET6) as s:
+        s.bind(('::', 0))
+        port = s.getsockname()[1]
+
+    def serve(*options):
+        return host.call(sandbox(guest), 'Sandbox', 'ServeEnvd', 'a{sv}', str(len(options)), *(a for o in options for a in o))
+
+    def variables(token):
+        c = http.client.HTTPConnection('127.0.0.1', port, timeout=30)
+        c.request('GET', '/envs', headers={'X-Access-Token': token})
+        r = c.getresponse()
+        body = json.loads(r.read())
+        c.close()
+        return r.status, body
+
+    given = ('port', 'u', str(port)), ('token', 's', 'secret'), ('user', 's', 'root'), ('cwd', 's', '/')
+    assert serve(*given, ('env', 'as', '1', 'A=b')).returncode == 0
+    assert variables('secret') == (200, {'E2B_SANDBOX': 'true', 'A': 'b'}) and variables('other')[0] == 401
+    for option, words in ((('token', 's', ''), 'An empty token is none'), (('cwd', 's', 'secret'), 'not an absolute path'),
+                          (('env', 'as', '1', 'secret'), 'not of the form NAME=VALUE'), (('port', 'u', '65536'), 'no port 65536'),
+                          (('port', 'u', str(port % 65535 + 1)), 'it has another one already')):
+        result = serve(option)
+        assert result.returncode != 0 and words in result.stderr and 'secret' not in result.stderr
+    assert variables('secret')[0] == 200
+    assert 'secret' not in host.log()
 
 
 def test_limits_and_statistics(host, guest):

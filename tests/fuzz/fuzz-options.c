@@ -218,6 +218,7 @@ static const struct {
         { bus_method_copy_to, "s" },        { bus_method_copy_from, "s" },   { bus_method_make_directory, "s" },
         { read_all, "" },                   { read_policy, "" },             { read_lists, "" },
         { bus_method_signal_process, "u" }, { bus_method_stat_file, "s" },   { bus_method_rename_file, "ss" },
+        { bus_method_serve_envd, "" },
 };
 
 static int put_arguments(sd_bus_message *m, FuzzInput *in, const char *arguments) {

@@ -4,6 +4,7 @@
 import errno
 import http.client
 import os
+import select
 import socket
 
 import pytest
@@ -135,12 +136,35 @@ def test_a_claim_resets_all_connections(fresh):
     assert envd.request("GET", "/health")[0] == 204
 
 
-def test_nothing_but_health_while_the_disk_is_frozen(fresh):
+def test_a_request_waits_while_the_disk_is_frozen(fresh):
     agent = fresh()
     envd = Envd(agent)
     agent.call(FREEZE, FREEZE_DISK=1)
-    assert envd.request("GET", "/health")[0] == 204
+    c = envd.connect()
+    c.request("GET", "/health")
+    assert not select.select([c.sock], [], [], 0.3)[0]
     agent.call(THAW)
+    assert c.getresponse().status == 204
+    c.close()
+
+
+def test_a_request_waits_for_the_hooks_of_a_claim(fresh):
+    agent = fresh()
+    envd = Envd(agent)
+    hooks = os.path.join(agent.directory, "fork.d")
+    os.mkdir(hooks)
+    os.mkfifo(os.path.join(agent.directory, "go"))
+    with open(os.open(os.path.join(hooks, "hook"), os.O_CREAT | os.O_WRONLY, 0o755), "w") as f:
+        f.write(f"#!/bin/sh\nread x < {agent.directory}/go\n")
+    agent.control.send(CLAIM, b"", 7)
+    with open(os.path.join(agent.directory, "go"), "w") as go:
+        c = envd.connect()
+        c.request("GET", "/health")
+        assert not select.select([c.sock], [], [], 0.3)[0]
+        go.write("\n")
+    assert c.getresponse().status == 204
+    assert agent.control.recv()[2] == 7
+    c.close()
 
 
 def test_many_clients_and_none_is_left(fresh):

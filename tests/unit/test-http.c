@@ -363,6 +363,31 @@ TEST(who_does_not_get_on_is_closed) {
         server_stop();
 }
 
+static bool hold;
+
+static bool held(void *userdata) {
+        return hold;
+}
+
+TEST(clients_wait_while_the_server_is_held) {
+        _cleanup_close_ int fd = client(server_start(&HTTP_LIMITS_DEFAULT));
+
+        server.http.held = held;
+        say(fd, "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\na");
+        for (unsigned i = 0; i < 10; i++)
+                turn(10);
+        hold = true;
+        say(fd, "b");
+        for (unsigned i = 0; i < 10; i++)
+                turn(10);
+        char byte;
+        assert_true(read(fd, &byte, 1) < 0 && errno == EAGAIN);
+        hold = false;
+        http_server_wake(&server.http);
+        assert_heard(fd, "\r\n\r\nab");
+        server_stop();
+}
+
 TEST(no_more_connections_than_that) {
         HttpLimits limits = HTTP_LIMITS_DEFAULT;
 

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* E2B's envd in a guest, which listens once it is told to (guest/envd.h). The token passes through here to the agent, and is
+ * kept nowhere. */
+
+#include <limits.h>
+
+#include "base/parse.h"
+#include "dbus/bus-agent.h"
+#include "dbus/bus-objects.h"
+#include "dbus/bus-options.h"
+
+typedef struct EnvdOptions {
+        const char *token, *user, *cwd;
+        char **env;
+        uint32_t port;
+} EnvdOptions;
+
+static int check(const EnvdOptions *o, sd_bus_error *error) {
+        if (o->token && !*o->token)
+                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, "An empty token is none");
+        if (o->cwd && (*o->cwd != '/' || strlen(o->cwd) >= PATH_MAX))
+                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, "The directory is not an absolute path");
+        if (o->port > UINT16_MAX)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "There is no port %u", o->port);
+        /* Values are secrets, and the names may be parts of them. */
+        for (char **e = o->env; e && *e; e++)
+                if (!env_assignment_valid(*e))
+                        return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, "A variable is not of the form NAME=VALUE");
+        return 0;
+}
+
+int bus_method_serve_envd(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(AGENT_FRAME_MAX);
+        _cleanup_strv_ char **env = NULL;
+        EnvdOptions o = {};
+        uid_t actor;
+        const BusOption options[] = {
+                { "token", BUS_OPTION_STRING, &o.token, 0 },
+                { "user", BUS_OPTION_STRING, &o.user, 0 },
+                { "cwd", BUS_OPTION_STRING, &o.cwd, 0 },
+                { "env", BUS_OPTION_STRV, &env, 0 },
+                { "port", BUS_OPTION_U32, &o.port, BUS_OPTION_NONZERO },
+        };
+
+        int r = bus_authorize_sandbox(m, userdata, POLKIT_EXEC, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        if (r < 0)
+                return r;
+        o.env = env;
+        r = check(&o, error);
+        if (r < 0)
+                return r;
+
+        if (o.token)
+                tlv_put_str(&body, AGENT_TAG_TOKEN, o.token);
+        if (o.user)
+                tlv_put_str(&body, AGENT_TAG_USER, o.user);
+        if (o.cwd)
+                tlv_put_str(&body, AGENT_TAG_CWD, o.cwd);
+        for (char **e = env; e && *e; e++)
+                tlv_put_str(&body, AGENT_TAG_ENV, *e);
+        if (o.port > 0)
+                tlv_put_u32(&body, AGENT_TAG_PORT, o.port);
+        return bus_agent_call(m, userdata, AGENT_ENVD, &body, NULL, error);
+}
