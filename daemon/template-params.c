@@ -60,6 +60,8 @@ const char *template_build_params_fault(const TemplateBuildParams *p) {
                 return "the template's tag is not valid: letters, digits and ._- are allowed, 63 at most";
         if (p->rootfs_fd < 0)
                 return "there is no root file system";
+        if (p->image && strlen(p->image) > TEMPLATE_IMAGE_NAME_MAX)
+                return "the name of the image is too long";
         if (p->mem_bytes == 0 || p->mem_bytes > TEMPLATE_MEMORY_MAX || p->mem_bytes % MIB(1))
                 return "memory has to be a number of MiB, 32 GiB at most";
         if (p->cpus == 0 || p->cpus > TEMPLATE_CPUS_MAX)

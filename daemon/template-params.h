@@ -18,6 +18,8 @@ typedef struct LoadedPolicy LoadedPolicy;
 #define TEMPLATE_SETUP_MAX 64U
 /* As many descriptors as a message of the bus has room for, beside those of the template itself. */
 #define TEMPLATE_COPIES_MAX 12U
+/* Of an image in a layout of several. */
+#define TEMPLATE_IMAGE_NAME_MAX 1023U
 #define TEMPLATE_READY_TIMEOUT_USEC (60 * USEC_PER_SEC)
 
 /* A file or a directory that is put into the guest. */
@@ -47,6 +49,7 @@ typedef struct TemplateBuildParams {
         gid_t owner_gid;          /* a directory is read with the rights of these two; (gid_t) -1: the tools' group */
 
         int rootfs_fd;            /* tar (any compression, a pipe too), directory, squashfs or erofs */
+        const char *image;        /* rootfs_fd is an OCI image layout: of this name, or "" for the only one; NULL: it is not */
         int kernel_fd;            /* -1: kernel_path */
         const char *kernel_path;  /* KernelPath=; NULL: the newest in /boot, cloud kernels first */
         int modules_fd;           /* /lib/modules/RELEASE; -1: the one of the kernel's release */

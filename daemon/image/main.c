@@ -156,6 +156,7 @@ static int add_strings(json_object *o, const char *key, char **strings) {
 
 static int describe_image(const OciBlob *manifest, const OciImage *image, json_object **ret) {
         _cleanup_json_ json_object *o = json_object_new_object();
+        json_object *defaults;
 
         if (!o)
                 return -ENOMEM;
@@ -163,11 +164,9 @@ static int describe_image(const OciBlob *manifest, const OciImage *image, json_o
         if (r >= 0)
                 r = json_add_u64(o, "bytes", image->bytes);
         if (r >= 0)
-                r = add_strings(o, "env", image->env);
+                r = exec_defaults_to_json(&image->defaults, &defaults);
         if (r >= 0)
-                r = json_add_string(o, "user", image->user);
-        if (r >= 0)
-                r = json_add_string(o, "cwd", image->cwd);
+                r = json_add(o, "defaults", defaults);
         if (r >= 0)
                 r = add_strings(o, "command", image->command);
         if (r >= 0)

@@ -247,24 +247,24 @@ static int add_strings(json_object *config, const char *key, bool assignments, c
 static int parse_lists(json_object *config, OciImage *image) {
         size_t n_env = 0, n_command = 0, bytes = 0;
 
-        image->env = new0(char *, CONFIG_STRINGS_MAX + 1);
+        image->defaults.env = new0(char *, CONFIG_STRINGS_MAX + 1);
         image->command = new0(char *, CONFIG_STRINGS_MAX + 1);
-        if (!image->env || !image->command)
+        if (!image->defaults.env || !image->command)
                 return -ENOMEM;
-        int r = add_strings(config, "Env", true, &image->env, &n_env, &bytes);
+        int r = add_strings(config, "Env", true, &image->defaults.env, &n_env, &bytes);
         if (r >= 0)
                 r = add_strings(config, "Entrypoint", false, &image->command, &n_command, &bytes);
         return r < 0 ? r : add_strings(config, "Cmd", false, &image->command, &n_command, &bytes);
 }
 
 /* Who and where a program runs is not left to what a broken value is taken for. */
-static int get_text(json_object *config, const char *key, const char **ret) {
+static int get_text(json_object *config, const char *key, size_t max, const char **ret) {
         json_object *o;
 
         *ret = "";
         if (!json_object_object_get_ex(config, key, &o) || !o)
                 return 0;
-        return json_get_string(config, key, TEXT_MAX - 1, ret);
+        return json_get_string(config, key, max, ret);
 }
 
 /* A config of nothing is one as well. */
@@ -272,19 +272,21 @@ static int parse_config(json_object *o, OciImage *image) {
         json_object *config = optional_object(o, "config"), *ports = optional_object(config, "ExposedPorts");
         const char *user, *cwd;
 
-        int r = get_text(config, "User", &user);
+        int r = get_text(config, "User", 255, &user);
         if (r >= 0)
-                r = get_text(config, "WorkingDir", &cwd);
+                r = get_text(config, "WorkingDir", TEXT_MAX - 2, &cwd);
         if (r >= 0)
                 r = parse_lists(config, image);
         if (r < 0)
                 return r;
         image->has_ports = ports && json_object_object_length(ports) > 0;
-        image->user = strdup(user);
-        if (*cwd && *cwd != '/')
-                return asprintf(&image->cwd, "/%s", cwd) < 0 || !image->user ? -ENOMEM : 0;
-        image->cwd = strdup(cwd);
-        return image->user && image->cwd ? 0 : -ENOMEM;
+        if (*user && !(image->defaults.user = strdup(user)))
+                return -ENOMEM;
+        if (*cwd && asprintf(&image->defaults.cwd, "%s%s", *cwd == '/' ? "" : "/", cwd) < 0) {
+                image->defaults.cwd = NULL;
+                return -ENOMEM;
+        }
+        return 0;
 }
 
 static int load_config(int dir_fd, json_object *descriptor, OciImage *image, Fault *fault) {
@@ -355,17 +357,11 @@ int oci_layout_load(int dir_fd, const OciBlob *manifest, OciImage *ret, Fault *f
         return 0;
 }
 
-static void free_strings(char **l) {
-        for (char **i = l; i && *i; i++)
-                free(*i);
-        free(l);
-}
-
 void oci_image_done(OciImage *i) {
         free(i->layers);
-        free_strings(i->env);
-        free_strings(i->command);
-        free(i->user);
-        free(i->cwd);
+        exec_defaults_done(&i->defaults);
+        for (char **s = i->command; s && *s; s++)
+                free(*s);
+        free(i->command);
         *i = (OciImage) {};
 }

@@ -7,6 +7,7 @@
  * Every blob is read by its digest and has to have it, but for layers, which the one who reads them
  * checks. Nothing outside the directory is opened. */
 
+#include "daemon/exec-defaults.h"
 #include "daemon/image/fault.h"
 #include "daemon/template-files.h"
 
@@ -22,9 +23,8 @@ typedef struct OciImage {
         OciBlob *layers;       /* from the lowest on */
         size_t n_layers;
         uint64_t bytes;        /* of all layers, as they are packed */
-        char **env;            /* NAME=VALUE; never NULL, nor is any of the following */
-        char **command;        /* ENTRYPOINT and CMD */
-        char *user, *cwd;      /* "" where the image says nothing; cwd is absolute */
+        ExecDefaults defaults; /* ENV, USER, WORKDIR */
+        char **command;        /* ENTRYPOINT and CMD; never NULL */
         bool has_ports;        /* it says that it serves some */
 } OciImage;
 

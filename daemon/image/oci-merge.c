@@ -181,8 +181,8 @@ int oci_merge(int dir_fd, const OciImage *image, int out_fd, int position_fd, ui
                 r = clean_tar_open(&m.out, out_fd);
         if (r >= 0)
                 r = note_layers(&m);
-        if (r >= 0 && *image->cwd)
-                r = oci_tree_make_directory(m.tree, image->cwd);
+        if (r >= 0 && image->defaults.cwd)
+                r = oci_tree_make_directory(m.tree, image->defaults.cwd);
         if (r >= 0)
                 r = pass_implied(&m);
         if (r >= 0)

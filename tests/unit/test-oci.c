@@ -348,14 +348,14 @@ TEST(how_its_programs_are_run) {
         _cleanup_(oci_image_done) OciImage i = {};
 
         assert_ok(load(&m, "null", &i));
-        assert_true(!i.env[0] && !i.command[0] && !*i.user && !*i.cwd && !i.has_ports);
+        assert_true(!i.defaults.env[0] && !i.command[0] && !i.defaults.user && !i.defaults.cwd && !i.has_ports);
         assert_ok(load(&m, "{\"Env\":[\"PATH=/opt/bin\",\"nonsense\",\"A=b=c\\nd\"],\"User\":\"app:web\",\"WorkingDir\":\"srv/app\","
                        "\"Entrypoint\":[\"/start\"],\"Cmd\":[\"-v\",\"\"],\"ExposedPorts\":{\"80/tcp\":{}}}", &i));
-        assert_streq(i.env[0], "PATH=/opt/bin");
-        assert_streq(i.env[1], "A=b=c\nd");
-        assert_true(!i.env[2] && i.has_ports);
-        assert_streq(i.user, "app:web");
-        assert_streq(i.cwd, "/srv/app");
+        assert_streq(i.defaults.env[0], "PATH=/opt/bin");
+        assert_streq(i.defaults.env[1], "A=b=c\nd");
+        assert_true(!i.defaults.env[2] && i.has_ports);
+        assert_streq(i.defaults.user, "app:web");
+        assert_streq(i.defaults.cwd, "/srv/app");
         assert_streq(i.command[0], "/start");
         assert_streq(i.command[1], "-v");
         assert_streq(i.command[2], "");
