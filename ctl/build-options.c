@@ -121,6 +121,9 @@ static int warm_option(BuildOptions *o, int c) {
                 return add_setup(o, optarg);
         case BUILD_START:
                 return set_command("start", optarg, &o->start);
+        case BUILD_NO_START:
+                o->no_start = true;
+                return 1;
         case BUILD_READY:
                 return set_command("ready", optarg, &o->ready);
         case BUILD_READY_TIMEOUT:
@@ -150,6 +153,8 @@ int build_options_check(const BuildOptions *o) {
                 return ctl_usage("'template build' needs --from: an image, a tar or a directory.");
         if ((o->skopeo.authfile || o->skopeo.cert_dir || o->skopeo.insecure) && !startswith(o->from, "docker://"))
                 return ctl_usage("--authfile, --cert-dir and --insecure are for registries: --from=docker://...");
+        if (o->start && o->no_start)
+                return ctl_usage("--start and --no-start don't go together.");
         if (o->no_warm && (o->n_copies > 0 || o->setup || o->start || o->ready))
                 return ctl_usage("--no-warm runs nothing in a guest, so --copy, --setup, --start and --ready don't go with it.");
         if (o->no_warm && policy_options_given(&o->build_policy))
@@ -230,6 +235,8 @@ static int append_warm(sd_bus_message *m, const BuildOptions *o) {
                 r = ctl_append_strings(m, "setup", o->setup);
         if (r >= 0)
                 r = append_string(m, "start", o->start);
+        if (r >= 0 && o->no_start)
+                r = sd_bus_message_append(m, "{sv}", "no-start", "b", 1);
         if (r >= 0)
                 r = append_string(m, "ready", o->ready);
         if (r >= 0)

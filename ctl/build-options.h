@@ -23,7 +23,7 @@ typedef struct BuildOptions {
         const char *from, *kernel, *modules, *cmdline;
         char **aliases;
         SkopeoOptions skopeo;
-        bool no_modules, no_warm;
+        bool no_modules, no_warm, no_start;
         uint64_t mem_bytes, disk_bytes;
         uint32_t cpus;
         BuildCopy copies[BUILD_COPIES_MAX];
@@ -52,6 +52,7 @@ enum {
         BUILD_COPY,
         BUILD_SETUP,
         BUILD_START,
+        BUILD_NO_START,
         BUILD_READY,
         BUILD_TIMEOUT,
         BUILD_READY_TIMEOUT,
@@ -76,6 +77,7 @@ enum {
         { "copy", required_argument, NULL, BUILD_COPY },                \
         { "setup", required_argument, NULL, BUILD_SETUP },              \
         { "start", required_argument, NULL, BUILD_START },              \
+        { "no-start", no_argument, NULL, BUILD_NO_START },              \
         { "ready", required_argument, NULL, BUILD_READY },              \
         { "timeout", required_argument, NULL, BUILD_TIMEOUT },          \
         { "ready-timeout", required_argument, NULL, BUILD_READY_TIMEOUT }, \
@@ -106,6 +108,7 @@ enum {
         "     --copy=SRC:DEST      A file or directory, put into the guest before all commands\n" \
         "     --setup=COMMAND      Run in the guest before it is saved; may be repeated\n" \
         "     --start=COMMAND      Started then, and running in each sandbox\n"         \
+        "     --no-start           Nor what the image itself starts\n"                  \
         "     --ready=COMMAND      Tried until it succeeds, before the guest is saved\n" \
         "     --ready-timeout=TIME How long that may take; default: 60s\n"              \
         "  -e --env=NAME=VALUE -u --user=USER -C --cwd=DIR   Of these commands\n"       \

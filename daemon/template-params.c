@@ -29,6 +29,8 @@ static const char *warm_spec_fault(const TemplateWarmSpec *s) {
         for (size_t i = 0; i < s->n_copies; i++)
                 if (!copy_path_valid(s->copies[i].path))
                         return "where something is copied to has to be an absolute path, without a slash at its end";
+        if (s->start && s->no_start)
+                return "there is a command to start, and no-start";
         if ((s->start && !*s->start) || (s->ready && !*s->ready))
                 return "the command to start or the one that tells when it is ready is empty";
         if (s->cwd && *s->cwd != '/')
@@ -180,6 +182,7 @@ int template_warm_spec_copy(const TemplateWarmSpec *s, TemplateWarmSpec **ret) {
         if (!c)
                 return -ENOMEM;
 
+        c->no_start = s->no_start;
         c->ready_timeout_usec = s->ready_timeout_usec > 0 ? s->ready_timeout_usec : TEMPLATE_READY_TIMEOUT_USEC;
         int r = copy_copies(s, c);
         if (r >= 0)
@@ -223,6 +226,7 @@ TemplateWarmSpec *template_warm_spec_free(TemplateWarmSpec *s) {
         free_secrets(s->setup);
         free_secrets(s->env);
         free_secret(s->start);
+        free_secrets(s->image_command);
         free_secret(s->ready);
         free(s->user);
         free(s->cwd);

@@ -33,7 +33,9 @@ typedef struct TemplateWarmSpec {
         TemplateCopy *copies;     /* one after the other, before all commands */
         size_t n_copies;
         char **setup;             /* one after the other, each to its end; may be NULL */
-        char *start;              /* stays running, in the saved state; NULL: none */
+        char *start;              /* stays running, in the saved state; NULL: none, or what the image starts */
+        bool no_start;            /* not even that */
+        char **image_command;     /* started without a shell in place of start; of copies alone: a build finds it out */
         char *ready;              /* tried until its exit status is 0; NULL: no wait */
         uint64_t ready_timeout_usec; /* 0: TEMPLATE_READY_TIMEOUT_USEC */
         char *user;               /* of all of them; NULL: root */

@@ -29,6 +29,34 @@ int build_probe_start(TemplateBuild *b) {
         return build_run(b, &spec);
 }
 
+/* An image that serves ports has a program for it, which is to run in its sandboxes. The command of others is a shell or an
+ * interpreter, which ends as soon as it finds no terminal. */
+static int take_command(TemplateBuild *b, json_object *o) {
+        json_object *command, *ports;
+
+        int r = json_get(o, "command", json_type_array, &command);
+        if (r >= 0)
+                r = json_get(o, "has_ports", json_type_boolean, &ports);
+        if (r < 0)
+                return r;
+        size_t n = json_object_array_length(command);
+        if (!json_object_get_boolean(ports) || n == 0 || !b->warm || b->warm->start || b->warm->no_start)
+                return 0;
+        b->warm->image_command = new0(char *, n + 1);
+        if (!b->warm->image_command)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++) {
+                json_object *word = json_object_array_get_idx(command, i);
+
+                if (!json_object_is_type(word, json_type_string))
+                        return -EBADMSG;
+                b->warm->image_command[i] = strdup(json_object_get_string(word));
+                if (!b->warm->image_command[i])
+                        return -ENOMEM;
+        }
+        return 0;
+}
+
 static int finish_image(TemplateBuild *b) {
         static const char *const keys[] = { "manifest", "bytes", "defaults", "command", "has_ports", NULL };
         _cleanup_json_ json_object *o = NULL;
@@ -47,6 +75,8 @@ static int finish_image(TemplateBuild *b) {
                 r = json_get(o, "defaults", json_type_object, &defaults);
         if (r >= 0)
                 r = exec_defaults_from_json(defaults, &b->template->defaults);
+        if (r >= 0)
+                r = take_command(b, o);
         if (r < 0)
                 return build_fail(b, r, "cube-image reported nonsense");
 

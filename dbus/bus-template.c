@@ -48,6 +48,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "copy", BUS_OPTION_FILES, &files, 0 },
                 { "setup", BUS_OPTION_STRV, &setup, 0 },
                 { "start", BUS_OPTION_STRING, &warm.start, 0 },
+                { "no-start", BUS_OPTION_BOOL, &warm.no_start, 0 },
                 { "ready", BUS_OPTION_STRING, &warm.ready, 0 },
                 { "ready-timeout", BUS_OPTION_U64, &warm.ready_timeout_usec, BUS_OPTION_NONZERO },
                 { "env", BUS_OPTION_STRV, &env, 0 },
