@@ -18,7 +18,7 @@ static void child_streams(void) {
         (void) dup2(ctl_options.quiet ? null : STDERR_FILENO, STDOUT_FILENO);
 }
 
-static _noreturn_ void child_run(const char *const *argv, pid_t parent) {
+static _noreturn_ void child_run(const char *const *argv, const char *directory, pid_t parent) {
         sigset_t none;
 
         sigemptyset(&none);
@@ -27,6 +27,8 @@ static _noreturn_ void child_run(const char *const *argv, pid_t parent) {
         (void) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         if (getppid() == parent) {
                 child_streams();
+                /* One that is killed leaves something. */
+                (void) setenv("TMPDIR", directory, true);
                 (void) execvp(argv[0], (char *const *) argv);
                 fprintf(stderr, "%s: %s\n", argv[0], errno == ENOENT ? "not found: install the package of this name" :
                         strerror(errno));
@@ -57,7 +59,7 @@ static int wait_child(pid_t pid, int *ret_status) {
         }
 }
 
-static int run(const char *const *argv, int *ret_status) {
+static int run(const char *const *argv, const char *directory, int *ret_status) {
         sigset_t child, saved;
         pid_t self = getpid();
 
@@ -66,7 +68,7 @@ static int run(const char *const *argv, int *ret_status) {
         (void) sigprocmask(SIG_BLOCK, &child, &saved);
         pid_t pid = fork();
         if (pid == 0)
-                child_run(argv, self);
+                child_run(argv, directory, self);
         int r = pid < 0 ? -errno : wait_child(pid, ret_status);
         (void) sigprocmask(SIG_SETMASK, &saved, NULL);
         return r;
@@ -80,7 +82,7 @@ int skopeo_copy(const char *ref, const char *directory, const SkopeoOptions *opt
         size_t n = 5;
         int status;
 
-        if (asprintf(&target, "oci:%s", directory) < 0) {
+        if (asprintf(&target, "oci:%s/" SKOPEO_LAYOUT, directory) < 0) {
                 target = NULL;
                 return -ENOMEM;
         }
@@ -97,7 +99,7 @@ int skopeo_copy(const char *ref, const char *directory, const SkopeoOptions *opt
         argv[n++] = ref;
         argv[n++] = target;
 
-        int r = run(argv, &status);
+        int r = run(argv, directory, &status);
         if (r == -EINTR)
                 return ctl_fail_text(r, "interrupted", "bring in %s", ref);
         if (r < 0)

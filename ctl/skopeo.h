@@ -6,12 +6,14 @@
 
 #include "base/macros.h"
 
+#define SKOPEO_LAYOUT "layout"
+
 typedef struct SkopeoOptions {
         const char *authfile;   /* NULL: where skopeo looks for one */
         const char *cert_dir;   /* with *.crt of the registry's CA; NULL: /etc/containers/certs.d and the host's */
         bool insecure;          /* plain HTTP, or a certificate that nobody has checked */
 } SkopeoOptions;
 
-/* Copies the image ref into a directory, which becomes an OCI image layout. Says what is wrong; -EINTR after SIGINT or
- * SIGTERM, which the caller has blocked. */
+/* Copies the image ref into an OCI image layout, directory/SKOPEO_LAYOUT; what skopeo keeps meanwhile is in directory, too.
+ * Says what is wrong; -EINTR after SIGINT or SIGTERM, which the caller has blocked. */
 int skopeo_copy(const char *ref, const char *directory, const SkopeoOptions *options);

@@ -77,13 +77,19 @@ static int open_layout(const char *where, TemplateSource *s) {
 }
 
 static int bring(const char *ref, const SkopeoOptions *options, TemplateSource *s) {
+        _cleanup_free_ char *layout = NULL;
         int r = make_directory(s);
+
         if (r >= 0)
                 r = skopeo_copy(ref, s->directory, options);
         if (r < 0)
                 return r;
         s->image = strdup("");
-        return s->image ? open_path(s->directory, O_DIRECTORY, s) : -ENOMEM;
+        if (!s->image || asprintf(&layout, "%s/" SKOPEO_LAYOUT, s->directory) < 0) {
+                layout = NULL;
+                return -ENOMEM;
+        }
+        return open_path(layout, O_DIRECTORY, s);
 }
 
 int template_source_open(const char *from, const SkopeoOptions *options, TemplateSource *ret) {
