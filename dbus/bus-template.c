@@ -197,6 +197,8 @@ const sd_bus_vtable bus_template_vtable[] = {
         SD_BUS_PROPERTY("KernelRelease", "s", property_get_kernel, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("CommandLine", "s", NULL, offsetof(Template, cmdline), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("RootType", "s", NULL, offsetof(Template, root_type), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("User", "s", NULL, offsetof(Template, defaults.user), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("WorkingDirectory", "s", NULL, offsetof(Template, defaults.cwd), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Memory", "t", NULL, offsetof(Template, mem_bytes), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("MemoryFloor", "t", property_get_floor, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("CPUs", "u", NULL, offsetof(Template, cpus), SD_BUS_VTABLE_PROPERTY_CONST),

@@ -39,6 +39,8 @@ def test_the_image_is_known_to_what_is_run_while_it_is_built(log):
 
 
 def test_the_image_is_known_to_what_is_run_in_a_sandbox(log):
+    show = ctl_ok("template", "show", "image")
+    assert "User=app:web\n" in show and "WorkingDirectory=/srv/app\n" in show and "MODE" not in show
     assert sorted(ctl_ok("run", "--template", "image", "--", "env").split()) == ["MODE=image", "PATH=/opt/bin"]
     assert ctl_ok("run", "--template", "image", "--", "who-and-where").split() == ["app:web", "/srv/app"]
 
