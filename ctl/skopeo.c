@@ -78,8 +78,10 @@ int skopeo_copy(const char *ref, const char *directory, const SkopeoOptions *opt
         _cleanup_free_ char *target = NULL;
         const char *argv[ARGUMENTS_MAX] = {
                 "skopeo", "--override-os=linux", "--override-arch=amd64", "copy", "--dest-oci-accept-uncompressed-layers",
+                /* A layout has no place for them, which would be an error. They are checked before, if the host says so. */
+                "--remove-signatures",
         };
-        size_t n = 5;
+        size_t n = 6;
         int status;
 
         if (asprintf(&target, "oci:%s/" SKOPEO_LAYOUT, directory) < 0) {

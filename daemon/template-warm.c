@@ -129,7 +129,7 @@ static void on_output(GuestCommand *c, const char *text, size_t size, void *user
 static void fail_start(TemplateWarm *w, const char *what, const sd_bus_error *error) {
         if (!sd_bus_error_has_name(error, SD_BUS_ERROR_FILE_NOT_FOUND))
                 fail_error(w, what, error);
-        else if (!w->spec->user && !w->spec->cwd)
+        else if (!w->spec->user && !w->spec->cwd && !w->template->defaults.user && !w->template->defaults.cwd)
                 fail(w, -ENOENT, "%s needs a shell, and this image has no \"sh\"; put it in, or build without --setup, "
                      "--start and --ready", what);
         else
