@@ -202,7 +202,12 @@ static int verb_image(char **args, int n_args, Fault *fault) {
                 return fault_set(fault, -EINVAL, "malformed arguments");
         strcpy(manifest.digest, args[1]);
         r = oci_layout_load(STDIN_FILENO, &manifest, &image, fault);
-        return r < 0 ? r : oci_merge(STDIN_FILENO, &image, STDOUT_FILENO, POSITION_FD, max, fault);
+        if (r >= 0)
+                r = oci_layout_open_layers(STDIN_FILENO, &image, fault);
+        /* What comes now is the archives: we may be root, to whom the directory belongs. */
+        if (r >= 0)
+                r = confine_to_streams(fault);
+        return r < 0 ? r : oci_merge(&image, STDOUT_FILENO, POSITION_FD, max, fault);
 }
 
 static int verb_copy(char **args, int n_args, Fault *fault) {
@@ -304,7 +309,7 @@ static const Verb verbs[] = {
         { "probe", 0, 0, CONFINE_STREAMS, false, verb_probe },
         { "rootfs", 1, 1, CONFINE_TREE, true, verb_rootfs },
         { "image-info", 1, 1, CONFINE_TREE, true, verb_image_info },
-        { "image", 2, 2, CONFINE_TREE, true, verb_image },
+        { "image", 2, 2, CONFINE_OPENING, true, verb_image },
         { "copy", 1, 1, CONFINE_STREAMS, false, verb_copy },
         { "copy-in", 1, 1, CONFINE_ASK, true, verb_copy_in },
         { "seal", 1, 1, CONFINE_STORE, false, verb_seal },

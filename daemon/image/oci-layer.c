@@ -42,16 +42,15 @@ static la_ssize_t read_some(struct archive *a, void *userdata, const void **ret)
         return n;
 }
 
-int oci_layer_open(int dir_fd, const OciBlob *b, const char *name, int position_fd, OciLayer **ret, Fault *fault) {
+int oci_layer_open(int fd, const OciBlob *b, const char *name, int position_fd, OciLayer **ret, Fault *fault) {
         _cleanup_(oci_layer_freep) OciLayer *l = new0(OciLayer, 1);
         if (!l)
                 return -ENOMEM;
 
-        *l = (OciLayer) { .fd = -EBADF, .position_fd = position_fd, .blob = *b, .name = name, .fault = fault };
+        *l = (OciLayer) { .fd = fd, .position_fd = position_fd, .blob = *b, .name = name, .fault = fault };
         sha256_init(&l->sum);
-        int r = oci_layout_open(dir_fd, b, &l->fd, fault);
-        if (r < 0)
-                return r;
+        if (lseek(fd, 0, SEEK_SET) < 0)
+                return fault_set(fault, -errno, "%s: %s", name, strerror(errno));
         l->archive = archive_read_new();
         if (!l->archive)
                 return -ENOMEM;
@@ -70,7 +69,6 @@ OciLayer *oci_layer_free(OciLayer *l) {
         if (!l)
                 return NULL;
         archive_read_freep(&l->archive);
-        safe_close(l->fd);
         free(l);
         return NULL;
 }

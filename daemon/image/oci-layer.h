@@ -9,8 +9,9 @@
 
 typedef struct OciLayer OciLayer;
 
-/* name: "layer 2 of 3", borrowed. position_fd: a file whose position tells how much was read, or none. */
-int oci_layer_open(int dir_fd, const OciBlob *b, const char *name, int position_fd, OciLayer **ret, Fault *fault);
+/* From the beginning of fd, which is borrowed as name is: "layer 2 of 3". position_fd: a file whose position tells how much
+ * was read, or none. */
+int oci_layer_open(int fd, const OciBlob *b, const char *name, int position_fd, OciLayer **ret, Fault *fault);
 OciLayer *oci_layer_free(OciLayer *l);
 DEFINE_CLEANUP(OciLayer *, oci_layer_free);
 

@@ -61,12 +61,21 @@ static void blob_path(const OciBlob *b, char *ret, size_t size) {
         (void) snprintf(ret, size, "blobs/sha256/%s", b->digest + strlen("sha256:"));
 }
 
-int oci_layout_open(int dir_fd, const OciBlob *b, int *ret_fd, Fault *fault) {
+int oci_layout_open_layers(int dir_fd, OciImage *image, Fault *fault) {
         char path[128];
 
-        blob_path(b, path, sizeof(path));
-        int r = slurp_open_at(dir_fd, path, ret_fd);
-        return r < 0 ? fault_set(fault, r, "%s: %s", path, strerror(-r)) : 0;
+        image->fds = new0(int, image->n_layers + 1);
+        if (!image->fds)
+                return -ENOMEM;
+        for (size_t i = 0; i < image->n_layers; i++)
+                image->fds[i] = -EBADF;
+        for (size_t i = 0; i < image->n_layers; i++) {
+                blob_path(&image->layers[i], path, sizeof(path));
+                int r = slurp_open_at(dir_fd, path, &image->fds[i]);
+                if (r < 0)
+                        return fault_set(fault, r, "layer %zu of %zu: %s: %s", i + 1, image->n_layers, path, strerror(-r));
+        }
+        return 0;
 }
 
 static int load_json(int dir_fd, const char *path, json_object **ret, const OciBlob *b, Fault *fault) {
@@ -358,6 +367,9 @@ int oci_layout_load(int dir_fd, const OciBlob *manifest, OciImage *ret, Fault *f
 }
 
 void oci_image_done(OciImage *i) {
+        for (size_t k = 0; i->fds && k < i->n_layers; k++)
+                safe_close(i->fds[k]);
+        free(i->fds);
         free(i->layers);
         exec_defaults_done(&i->defaults);
         for (char **s = i->command; s && *s; s++)

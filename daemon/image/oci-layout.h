@@ -21,6 +21,7 @@ typedef struct OciBlob {
 
 typedef struct OciImage {
         OciBlob *layers;       /* from the lowest on */
+        int *fds;              /* of the layers; NULL until oci_layout_open_layers() */
         size_t n_layers;
         uint64_t bytes;        /* of all layers, as they are packed */
         ExecDefaults defaults; /* ENV, USER, WORKDIR */
@@ -32,5 +33,6 @@ bool oci_digest_valid(const char *s);
 /* name: as the layout names it, or "" for the only one that there is. The one for linux/amd64. */
 int oci_layout_find(int dir_fd, const char *name, OciBlob *ret_manifest, Fault *fault);
 int oci_layout_load(int dir_fd, const OciBlob *manifest, OciImage *ret, Fault *fault);
-int oci_layout_open(int dir_fd, const OciBlob *b, int *ret_fd, Fault *fault);
+/* From then on nothing has to be opened any more. */
+int oci_layout_open_layers(int dir_fd, OciImage *image, Fault *fault);
 void oci_image_done(OciImage *i);

@@ -13,7 +13,7 @@
 #define MEMORY_MAX MIB(768)
 
 typedef struct Merge {
-        int dir_fd, position_fd;
+        int position_fd;
         const OciImage *image;
         OciTree *tree;
         CleanTar out;
@@ -49,7 +49,8 @@ static int read_layer(Merge *m, int (*handle)(Merge *m, struct archive_entry *e)
 
         m->entry = 0;
         (void) snprintf(m->layer_name, sizeof(m->layer_name), "layer %zu of %zu", m->layer + 1, m->image->n_layers);
-        int r = oci_layer_open(m->dir_fd, &m->image->layers[m->layer], m->layer_name, m->position_fd, &l, m->fault);
+        int r = oci_layer_open(m->image->fds[m->layer], &m->image->layers[m->layer], m->layer_name, m->position_fd, &l,
+                               m->fault);
         if (r < 0)
                 return in_layer(m, r);
         m->out.in = oci_layer_archive(l);
@@ -167,9 +168,8 @@ static int pass_implied(Merge *m) {
         return r;
 }
 
-int oci_merge(int dir_fd, const OciImage *image, int out_fd, int position_fd, uint64_t max_bytes, Fault *fault) {
+int oci_merge(const OciImage *image, int out_fd, int position_fd, uint64_t max_bytes, Fault *fault) {
         _cleanup_(merge_done) Merge m = {
-                .dir_fd = dir_fd,
                 .position_fd = position_fd,
                 .image = image,
                 .out = { .verb = "reading the image", .max_bytes = max_bytes, .fault = fault },

@@ -8,5 +8,5 @@
 
 #include "daemon/image/oci-layout.h"
 
-/* position_fd: a file whose position grows to twice image->bytes, or none. */
-int oci_merge(int dir_fd, const OciImage *image, int out_fd, int position_fd, uint64_t max_bytes, Fault *fault);
+/* Of an image whose layers are open. position_fd: a file whose position grows to twice image->bytes, or none. */
+int oci_merge(const OciImage *image, int out_fd, int position_fd, uint64_t max_bytes, Fault *fault);

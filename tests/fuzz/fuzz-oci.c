@@ -93,10 +93,14 @@ static void merge(FuzzInput *in) {
                 in->data += size;
                 in->left -= size;
         }
-        int r = oci_merge(dir_fd, &image, first, -EBADF, UNPACKED_MAX, &fault);
+        FUZZ_CHECK(oci_layout_open_layers(dir_fd, &image, &fault) == 0);
+        int r = oci_merge(&image, first, -EBADF, UNPACKED_MAX, &fault);
         FUZZ_CHECK(r >= 0 || *fault.text);
-        for (size_t i = 0; i < image.n_layers; i++)
+        for (size_t i = 0; i < image.n_layers; i++) {
+                safe_close(image.fds[i]);
                 drop_blob(&layers[i]);
+        }
+        free(image.fds);
         if (r < 0)
                 return;
         FUZZ_CHECK(lseek(first, 0, SEEK_SET) == 0);

@@ -20,7 +20,9 @@ static int merge_named(MadeImage *m, const char *name, uint64_t max) {
         if (r >= 0)
                 r = oci_layout_load(m->dir.fd, &manifest, &image, &fault);
         if (r >= 0)
-                r = oci_merge(m->dir.fd, &image, out, -EBADF, max, &fault);
+                r = oci_layout_open_layers(m->dir.fd, &image, &fault);
+        if (r >= 0)
+                r = oci_merge(&image, out, -EBADF, max, &fault);
         assert_true(r >= 0 || *fault.text);
         return r;
 }
@@ -388,6 +390,7 @@ TEST(progress_is_the_position_of_a_file) {
         ADD_LAYER(&m, NULL, MEMBER('f', "b", "b"));
         assert_ok(load(&m, "{}", &i));
         assert_eq(i.bytes, m.sizes[0] + m.sizes[1]);
-        assert_ok(oci_merge(m.dir.fd, &i, out, at, MIB(1), &fault));
+        assert_ok(oci_layout_open_layers(m.dir.fd, &i, &fault));
+        assert_ok(oci_merge(&i, out, at, MIB(1), &fault));
         assert_eq(lseek(at, 0, SEEK_CUR), 2 * i.bytes);
 }
