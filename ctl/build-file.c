@@ -20,10 +20,10 @@ static const char *const lists[] = {
 };
 
 /* What they name lies where the file lies. */
-static const char *const paths[] = { "authfile", "cert-dir", "from", "kernel", "modules", "rootfs", NULL };
+static const char *const paths[] = { "authfile", "cert-dir", "from", "kernel", "modules", NULL };
 
 /* In front of a path, not of an address. */
-static const char *const transports[] = { "oci:", "oci-archive:", "docker-archive:", "dir:", NULL };
+static const char *const transports[] = { "oci:", "oci-archive:", "docker-archive:", NULL };
 
 static bool is_in(const char *const *l, const char *s) {
         for (; *l; l++)

@@ -64,10 +64,25 @@ static int add_alias(BuildOptions *o, const char *s) {
         return r < 0 ? r : 1;
 }
 
+static int registry_option(BuildOptions *o, int c) {
+        switch (c) {
+        case BUILD_AUTHFILE:
+                o->skopeo.authfile = optarg;
+                return 1;
+        case BUILD_CERT_DIR:
+                o->skopeo.cert_dir = optarg;
+                return 1;
+        case BUILD_INSECURE:
+                o->skopeo.insecure = true;
+                return 1;
+        }
+        return 0;
+}
+
 static int template_option(BuildOptions *o, int c) {
         switch (c) {
-        case BUILD_ROOTFS:
-                o->rootfs = optarg;
+        case BUILD_FROM:
+                o->from = optarg;
                 return 1;
         case BUILD_KERNEL:
                 o->kernel = optarg;
@@ -106,6 +121,9 @@ static int warm_option(BuildOptions *o, int c) {
                 return add_setup(o, optarg);
         case BUILD_START:
                 return set_command("start", optarg, &o->start);
+        case BUILD_NO_START:
+                o->no_start = true;
+                return 1;
         case BUILD_READY:
                 return set_command("ready", optarg, &o->ready);
         case BUILD_READY_TIMEOUT:
@@ -122,6 +140,8 @@ int build_option(BuildOptions *o, int c) {
         int r = template_option(o, c);
 
         if (r == 0)
+                r = registry_option(o, c);
+        if (r == 0)
                 r = warm_option(o, c);
         if (r == 0)
                 r = policy_option(&o->policy, CTL_OPTION_POLICY, "network", c);
@@ -129,8 +149,12 @@ int build_option(BuildOptions *o, int c) {
 }
 
 int build_options_check(const BuildOptions *o) {
-        if (!o->rootfs)
-                return ctl_usage("'template build' needs --rootfs=TAR or --rootfs=DIR.");
+        if (!o->from)
+                return ctl_usage("'template build' needs --from: an image, a tar or a directory.");
+        if ((o->skopeo.authfile || o->skopeo.cert_dir || o->skopeo.insecure) && !startswith(o->from, "docker://"))
+                return ctl_usage("--authfile, --cert-dir and --insecure are for registries: --from=docker://...");
+        if (o->start && o->no_start)
+                return ctl_usage("--start and --no-start don't go together.");
         if (o->no_warm && (o->n_copies > 0 || o->setup || o->start || o->ready))
                 return ctl_usage("--no-warm runs nothing in a guest, so --copy, --setup, --start and --ready don't go with it.");
         if (o->no_warm && policy_options_given(&o->build_policy))
@@ -161,10 +185,10 @@ static int append_u64(sd_bus_message *m, const char *name, uint64_t value) {
         return value > 0 ? sd_bus_message_append(m, "{sv}", name, "t", value) : 0;
 }
 
-static int append_template(sd_bus_message *m, const BuildOptions *o, int kernel_fd, int modules_fd) {
-        int r = 0;
+static int append_template(sd_bus_message *m, const BuildOptions *o, const char *image, int kernel_fd, int modules_fd) {
+        int r = append_string(m, "image", image);
 
-        if (kernel_fd >= 0)
+        if (r >= 0 && kernel_fd >= 0)
                 r = sd_bus_message_append(m, "{sv}", "kernel", "h", kernel_fd);
         if (r >= 0 && modules_fd >= 0)
                 r = sd_bus_message_append(m, "{sv}", "modules", "h", modules_fd);
@@ -211,6 +235,8 @@ static int append_warm(sd_bus_message *m, const BuildOptions *o) {
                 r = ctl_append_strings(m, "setup", o->setup);
         if (r >= 0)
                 r = append_string(m, "start", o->start);
+        if (r >= 0 && o->no_start)
+                r = sd_bus_message_append(m, "{sv}", "no-start", "b", 1);
         if (r >= 0)
                 r = append_string(m, "ready", o->ready);
         if (r >= 0)
@@ -222,11 +248,11 @@ static int append_warm(sd_bus_message *m, const BuildOptions *o) {
         return r < 0 ? r : append_string(m, "cwd", o->exec.cwd);
 }
 
-int build_options_append(sd_bus_message *m, const BuildOptions *o, int kernel_fd, int modules_fd) {
+int build_options_append(sd_bus_message *m, const BuildOptions *o, const char *image, int kernel_fd, int modules_fd) {
         int r = sd_bus_message_open_container(m, 'a', "{sv}");
 
         if (r >= 0)
-                r = append_template(m, o, kernel_fd, modules_fd);
+                r = append_template(m, o, image, kernel_fd, modules_fd);
         if (r >= 0)
                 r = append_warm(m, o);
         if (r >= 0)

@@ -9,6 +9,7 @@
 #include "ctl/ctl.h"
 #include "ctl/exec-options.h"
 #include "ctl/policy-options.h"
+#include "ctl/skopeo.h"
 
 /* As many as cubed takes in one call. */
 #define BUILD_COPIES_MAX 12U
@@ -19,9 +20,10 @@ typedef struct BuildCopy {
 } BuildCopy;
 
 typedef struct BuildOptions {
-        const char *rootfs, *kernel, *modules, *cmdline;
+        const char *from, *kernel, *modules, *cmdline;
         char **aliases;
-        bool no_modules, no_warm;
+        SkopeoOptions skopeo;
+        bool no_modules, no_warm, no_start;
         uint64_t mem_bytes, disk_bytes;
         uint32_t cpus;
         BuildCopy copies[BUILD_COPIES_MAX];
@@ -35,7 +37,10 @@ typedef struct BuildOptions {
 } BuildOptions;
 
 enum {
-        BUILD_ROOTFS = CTL_OPTION_VERB,
+        BUILD_FROM = CTL_OPTION_VERB,
+        BUILD_AUTHFILE,
+        BUILD_CERT_DIR,
+        BUILD_INSECURE,
         BUILD_KERNEL,
         BUILD_MODULES,
         BUILD_NO_MODULES,
@@ -47,6 +52,7 @@ enum {
         BUILD_COPY,
         BUILD_SETUP,
         BUILD_START,
+        BUILD_NO_START,
         BUILD_READY,
         BUILD_TIMEOUT,
         BUILD_READY_TIMEOUT,
@@ -55,7 +61,10 @@ enum {
 
 #define BUILD_SHORT "e:u:C:"
 #define BUILD_OPTIONS                                                   \
-        { "rootfs", required_argument, NULL, BUILD_ROOTFS },            \
+        { "from", required_argument, NULL, BUILD_FROM },                \
+        { "authfile", required_argument, NULL, BUILD_AUTHFILE },        \
+        { "cert-dir", required_argument, NULL, BUILD_CERT_DIR },        \
+        { "insecure", no_argument, NULL, BUILD_INSECURE },              \
         { "kernel", required_argument, NULL, BUILD_KERNEL },            \
         { "modules", required_argument, NULL, BUILD_MODULES },          \
         { "no-modules", no_argument, NULL, BUILD_NO_MODULES },          \
@@ -68,6 +77,7 @@ enum {
         { "copy", required_argument, NULL, BUILD_COPY },                \
         { "setup", required_argument, NULL, BUILD_SETUP },              \
         { "start", required_argument, NULL, BUILD_START },              \
+        { "no-start", no_argument, NULL, BUILD_NO_START },              \
         { "ready", required_argument, NULL, BUILD_READY },              \
         { "timeout", required_argument, NULL, BUILD_TIMEOUT },          \
         { "ready-timeout", required_argument, NULL, BUILD_READY_TIMEOUT }, \
@@ -82,9 +92,13 @@ enum {
 #define BUILD_HELP                                                                      \
         "  list | show NAME... | rm NAME... | alias ALIAS[:TAG] NAME[:TAG] | alias --remove ALIAS[:TAG]\n" \
         "  export NAME FILE|- | import [--alias=NAME[:TAG]] FILE|- [NAME[:TAG]]\n"       \
-        "  build NAME[:TAG] --rootfs=... | build [NAME[:TAG]] --file=cube.json\n"       \
+        "  build NAME[:TAG] --from=...   | build [NAME[:TAG]] --file=cube.json\n"       \
         "     --file=FILE          Options as cube.json(5) has them; those given here win\n" \
-        "     --rootfs=TAR|DIR     The guest's root file system; - for a tar on stdin\n" \
+        "     --from=IMAGE         docker://NAME, docker-archive:FILE, oci-archive:FILE, oci:DIR[:NAME]\n" \
+        "     --from=TAR|DIR       The guest's root file system; - for a tar on stdin\n" \
+        "     --authfile=FILE      Passwords of registries, as podman and docker log in to\n" \
+        "     --cert-dir=DIR       With *.crt of a registry's own certificate authority\n" \
+        "     --insecure           Plain HTTP, or a certificate that can't be checked\n"  \
         "     --kernel=FILE        vmlinux or bzImage; default: the newest in /boot\n"  \
         "     --modules=DIR        Its modules; default: /lib/modules/RELEASE\n"        \
         "     --no-modules         All drivers are in the kernel\n"                     \
@@ -94,6 +108,7 @@ enum {
         "     --copy=SRC:DEST      A file or directory, put into the guest before all commands\n" \
         "     --setup=COMMAND      Run in the guest before it is saved; may be repeated\n" \
         "     --start=COMMAND      Started then, and running in each sandbox\n"         \
+        "     --no-start           Nor what the image itself starts\n"                  \
         "     --ready=COMMAND      Tried until it succeeds, before the guest is saved\n" \
         "     --ready-timeout=TIME How long that may take; default: 60s\n"              \
         "  -e --env=NAME=VALUE -u --user=USER -C --cwd=DIR   Of these commands\n"       \
@@ -109,5 +124,5 @@ int build_option(BuildOptions *o, int c);
 /* What is missing or does not go together. */
 int build_options_check(const BuildOptions *o);
 void build_options_done(BuildOptions *o);
-/* The a{sv} of BuildTemplate; descriptors below 0 are left out. */
-int build_options_append(sd_bus_message *m, const BuildOptions *o, int kernel_fd, int modules_fd);
+/* The a{sv} of BuildTemplate; descriptors below 0 are left out, and image when it is NULL. */
+int build_options_append(sd_bus_message *m, const BuildOptions *o, const char *image, int kernel_fd, int modules_fd);

@@ -10,6 +10,7 @@
 #include "ctl/ctl.h"
 #include "ctl/job.h"
 #include "ctl/template.h"
+#include "ctl/template-source.h"
 #include "ctl/values.h"
 
 /* Options that are looked at twice. */
@@ -19,6 +20,7 @@ typedef struct Build {
         const char *name;
         BuildOptions options;
         BuildFile file;
+        TemplateSource source;
 
         sd_bus *bus;
         char *job;          /* path */
@@ -27,14 +29,11 @@ typedef struct Build {
 static void build_done(Build *b) {
         build_options_done(&b->options);
         build_file_done(&b->file);
+        template_source_done(&b->source);
         free(b->job);
 }
 
-/* cubed opens nothing by name for us: what we may not read it does not read. */
 static int open_input(const char *path, const char *what) {
-        if (streq(path, "-"))
-                return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-
         int fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
         return fd < 0 ? ctl_fail(-errno, NULL, "open %s %s", what, path) : fd;
 }
@@ -58,17 +57,17 @@ static int open_copies(BuildOptions *o) {
 static int start_job(Build *b) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *call = NULL, *reply = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        _cleanup_close_ int rootfs = -EBADF, kernel = -EBADF, modules = -EBADF;
+        _cleanup_close_ int kernel = -EBADF, modules = -EBADF;
         const char *job;
 
-        rootfs = open_input(b->options.rootfs, "root file system");
-        if (rootfs < 0)
-                return rootfs;
         if (b->options.kernel && (kernel = open_input(b->options.kernel, "kernel")) < 0)
                 return kernel;
         if (b->options.modules && (modules = open_input(b->options.modules, "modules")) < 0)
                 return modules;
         int r = open_copies(&b->options);
+        /* Behind what is wrong at once: it may take minutes. */
+        if (r >= 0)
+                r = template_source_open(b->options.from, &b->options.skopeo, &b->source);
         if (r < 0)
                 return r;
 
@@ -77,9 +76,9 @@ static int start_job(Build *b) {
         if (r >= 0)
                 r = sd_bus_message_sensitive(call);
         if (r >= 0)
-                r = sd_bus_message_append(call, "sh", b->name, rootfs);
+                r = sd_bus_message_append(call, "sh", b->name, b->source.fd);
         if (r >= 0)
-                r = build_options_append(call, &b->options, kernel, modules);
+                r = build_options_append(call, &b->options, b->source.image, kernel, modules);
         if (r >= 0)
                 r = ctl_call_message(b->bus, "Starting the build", call, &reply, &error);
         if (r >= 0)
@@ -138,7 +137,7 @@ static int parse(int argc, char **argv, Build *b) {
 }
 
 int template_build(int argc, char **argv) {
-        _cleanup_(build_done) Build b = {};
+        _cleanup_(build_done) Build b = { .source = TEMPLATE_SOURCE_INIT };
 
         int r = parse(argc, argv, &b);
         if (r >= 0)

@@ -135,9 +135,32 @@ static void put_strings(TlvWriter *w, AgentTag tag, char **strings) {
                 tlv_put_str(w, tag, strings[i]);
 }
 
-static void put_exec(TlvWriter *w, const ExecSpec *spec) {
+static bool assigns(char **env, const char *assignment) {
+        size_t n = strcspn(assignment, "=") + 1;
+
+        for (; env && *env; env++)
+                if (strncmp(*env, assignment, n) == 0)
+                        return true;
+        return false;
+}
+
+/* Of the template: only what the call says nothing of, since of two assignments programs see the first. */
+static void put_defaults(TlvWriter *w, const ExecDefaults *d, const ExecSpec *spec) {
+        for (char **e = d->env; e && *e; e++)
+                if (!assigns(spec->env, *e))
+                        tlv_put_str(w, AGENT_TAG_ENV, *e);
+        if (isempty(spec->cwd) && d->cwd)
+                tlv_put_str(w, AGENT_TAG_CWD, d->cwd);
+        if (isempty(spec->user) && d->user)
+                tlv_put_str(w, AGENT_TAG_USER, d->user);
+}
+
+static void put_exec(TlvWriter *w, const ExecSpec *spec, const Template *template) {
         put_strings(w, AGENT_TAG_ARGV, spec->argv);
         put_strings(w, AGENT_TAG_ENV, spec->env);
+        /* NULL: it is gone, of a sandbox that was taken over. */
+        if (template)
+                put_defaults(w, &template->defaults, spec);
         if (!isempty(spec->cwd))
                 tlv_put_str(w, AGENT_TAG_CWD, spec->cwd);
         if (!isempty(spec->user))
@@ -208,7 +231,7 @@ int sandbox_exec(Sandbox *s, const ExecSpec *spec, ExecDone done, void *userdata
                 .n_fds = spec->pty ? 1 : EXEC_STREAMS_MAX,
                 .request = TLV_WRITER_INIT(AGENT_FRAME_MAX),
         };
-        put_exec(&e->request, spec);
+        put_exec(&e->request, spec, s->priv->template);
         if (tlv_writer_finish(&e->request) == -EMSGSIZE)
                 r = sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT,
                                       "Arguments and environment are larger than %u KiB together", AGENT_FRAME_MAX / 1024);

@@ -10,65 +10,13 @@
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/json-strict.h"
-#include "daemon/template-build.h"
-#include "daemon/tool.h"
+#include "daemon/template-build-private.h"
 
 #define ROOT_BYTES_DEFAULT GIB(32)
-/* What an image may have beyond its files. */
-#define ROOT_BYTES_SLACK MIB(16)
 #define STEP_TIMEOUT_DEFAULT (30 * 60 * USEC_PER_SEC)
-#define PROGRESS_INTERVAL (500 * USEC_PER_MSEC)
-#define BUILD_NAME_MAX 32U
-
-/* A descriptor that tools get beside standard streams and report. */
-#define TOOL_EXTRA_FD 4
-#define TOOL_EXTRA_PATH "/proc/self/fd/4"
 
 /* One for all disks: a guest knows its disk by its place, and the same input shall make the same bytes. */
 #define DISK_UUID "c0bed15c-0000-4000-8000-000000000001"
-
-typedef enum BuildStep {
-        STEP_PROBE,
-        STEP_KERNEL,
-        STEP_INITRAMFS,
-        STEP_ROOT,
-        STEP_DISK,
-        STEP_SEAL,
-        STEP_WARM,   /* not by tools: the caller's guest */
-        STEP_COMMIT,
-        STEP_CLEAN, /* only after a failure */
-        _STEP_MAX,
-} BuildStep;
-
-struct TemplateBuild {
-        sd_event *event;
-        TemplateStore *store;
-        TemplateBuildCallbacks callbacks;
-        void *userdata;
-
-        Template *template;  /* in the making; the store loads its own from what was committed */
-        char name[BUILD_NAME_MAX]; /* of the directory */
-        int dir_fd;
-        int rootfs_fd, kernel_fd, modules_fd;
-        bool no_modules;
-        gid_t owner_gid;
-        uint64_t root_max_bytes;
-        uint64_t timeout_usec;
-        uint64_t rootfs_bytes;
-        TemplateWarmSpec *warm;
-        sd_event_source *deadline; /* of all of it; NULL: none */
-
-        BuildStep step;
-        int output_fd;       /* the file that this step makes */
-        Tool *tools[2];      /* the second reads from the first */
-        int results[2];
-        char *messages[2];
-        size_t n_tools, n_running;
-        sd_event_source *progress;
-
-        int result;
-        char *message;
-};
 
 typedef struct StepType {
         const char *name;    /* in errors */
@@ -81,8 +29,7 @@ typedef struct StepType {
 static int build_advance(TemplateBuild *b);
 static const StepType step_types[_STEP_MAX];
 
-/* The first failure stays. Returns r. */
-_printf_(3, 4) static int fail(TemplateBuild *b, int r, const char *format, ...) {
+int build_fail(TemplateBuild *b, int r, const char *format, ...) {
         va_list ap;
 
         if (b->result < 0)
@@ -95,23 +42,20 @@ _printf_(3, 4) static int fail(TemplateBuild *b, int r, const char *format, ...)
         return r;
 }
 
-/* Only root can come near it, and the tools are handed its descriptor; by /proc/self/fd they may open
- * it anew as whoever they are. */
-static int output_create(TemplateBuild *b, TemplateFile file) {
+int build_output_create(TemplateBuild *b, TemplateFile file) {
         const char *name = template_file_name(file);
 
         b->output_fd = openat(b->dir_fd, name, O_RDWR|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0600);
         if (b->output_fd < 0 || fchmod(b->output_fd, 0666) < 0)
-                return fail(b, -errno, "creating %s: %s", name, strerror(errno));
+                return build_fail(b, -errno, "creating %s: %s", name, strerror(errno));
         return 0;
 }
 
-/* Takes it away from the tools. */
-static int output_close(TemplateBuild *b, TemplateFile file) {
+int build_output_close(TemplateBuild *b, TemplateFile file) {
         struct stat st;
 
         if (fchmod(b->output_fd, 0400) < 0 || fstat(b->output_fd, &st) < 0)
-                return fail(b, -errno, "%s: %s", template_file_name(file), strerror(errno));
+                return build_fail(b, -errno, "%s: %s", template_file_name(file), strerror(errno));
         b->template->file_bytes[file] = (uint64_t) st.st_size;
         b->output_fd = safe_close(b->output_fd);
         return 0;
@@ -157,7 +101,7 @@ static void on_tool_done(Tool *tool, int r, const char *message, void *userdata)
         if (b->step != STEP_CLEAN) {
                 const char *text = failed_tool(b, &r);
                 if (r < 0)
-                        (void) fail(b, r, "%s", text);
+                        (void) build_fail(b, r, "%s", text);
                 else if (b->result >= 0)
                         (void) step_types[b->step].finish(b);
         }
@@ -165,20 +109,31 @@ static void on_tool_done(Tool *tool, int r, const char *message, void *userdata)
         (void) build_advance(b);
 }
 
-static int run(TemplateBuild *b, ToolSpec *spec) {
+int build_run(TemplateBuild *b, ToolSpec *spec) {
         int r;
 
         if (spec->timeout_usec == 0)
                 spec->timeout_usec = b->timeout_usec;
         r = tool_start(b->event, spec, on_tool_done, on_tool_log, b, &b->tools[b->n_tools]);
         if (r < 0)
-                return fail(b, r, "starting %s: %s", spec->argv[0], strerror(-r));
+                return build_fail(b, r, "starting %s: %s", spec->argv[0], strerror(-r));
         b->n_tools++;
         b->n_running++;
         return 0;
 }
 
-static ToolSpec tool_spec(const TemplateBuild *b, const char *const *argv) {
+static void build_tell(TemplateBuild *b, unsigned percent) {
+        if (b->callbacks.progress)
+                b->callbacks.progress(b, step_types[b->step].words, percent, b->userdata);
+}
+
+void build_tell_part(TemplateBuild *b, uint64_t done, uint64_t all) {
+        unsigned from = step_types[b->step].percent, to = step_types[b->step + 1].percent;
+
+        build_tell(b, from + (unsigned) ((to - from) * (double) done / (double) all));
+}
+
+ToolSpec build_tool_spec(const TemplateBuild *b, const char *const *argv) {
         ToolSpec spec = TOOL_SPEC_INIT;
 
         spec.argv = argv;
@@ -187,8 +142,7 @@ static ToolSpec tool_spec(const TemplateBuild *b, const char *const *argv) {
         return spec;
 }
 
-/* Reads what a caller gave by its own path: with the caller's rights. */
-static void run_as_owner(const TemplateBuild *b, ToolSpec *spec) {
+void build_run_as_owner(const TemplateBuild *b, ToolSpec *spec) {
         if (b->store->tools.uid == (uid_t) -1)
                 return;
         spec->uid = b->template->owner_uid;
@@ -196,80 +150,45 @@ static void run_as_owner(const TemplateBuild *b, ToolSpec *spec) {
                 spec->gid = b->owner_gid;
 }
 
-static int parse_report(TemplateBuild *b, json_object **ret) {
+int build_parse_report(TemplateBuild *b, json_object **ret) {
         const char *text;
         size_t size;
         int r;
 
         text = tool_report(b->tools[0], &size);
         r = json_parse_strict(text, size, ret);
-        return r < 0 ? fail(b, r, "cube-image reported nonsense") : 0;
-}
-
-/* Probe: how is the root file system given? */
-
-static int probe_start(TemplateBuild *b) {
-        const char *const argv[] = { b->store->tools.cube_image, "probe", NULL };
-        ToolSpec spec = tool_spec(b, argv);
-
-        spec.fds[0] = b->rootfs_fd;
-        spec.report = true;
-        return run(b, &spec);
-}
-
-static int probe_finish(TemplateBuild *b) {
-        static const char *const keys[] = { "type", "bytes", NULL };
-        _cleanup_json_ json_object *o = NULL;
-        const char *type;
-        int r;
-
-        r = parse_report(b, &o);
-        if (r < 0)
-                return r;
-        r = json_check_keys(o, keys);
-        if (r >= 0)
-                r = json_get_string(o, "type", 16, &type);
-        if (r >= 0)
-                r = json_get_u64(o, "bytes", 0, INT64_MAX, &b->rootfs_bytes);
-        if (r >= 0 && !streq(type, "tar") && !streq(type, "directory") && !streq(type, "squashfs") &&
-            !streq(type, "erofs"))
-                r = -EBADMSG;
-        if (r < 0)
-                return fail(b, r, "cube-image reported nonsense");
-
-        b->template->root_type = strdup(type);
-        return b->template->root_type ? 0 : fail(b, -ENOMEM, "out of memory");
+        return r < 0 ? build_fail(b, r, "cube-image reported nonsense") : 0;
 }
 
 /* Kernel */
 
 static int kernel_start(TemplateBuild *b) {
         const char *const argv[] = { b->store->tools.cube_image, "kernel", NULL };
-        ToolSpec spec = tool_spec(b, argv);
+        ToolSpec spec = build_tool_spec(b, argv);
         int r;
 
-        r = output_create(b, TEMPLATE_FILE_KERNEL);
+        r = build_output_create(b, TEMPLATE_FILE_KERNEL);
         if (r < 0)
                 return r;
         spec.fds[0] = b->kernel_fd;
         spec.fds[1] = b->output_fd;
         spec.report = true;
         spec.file_bytes_max = GIB(1);
-        return run(b, &spec);
+        return build_run(b, &spec);
 }
 
 static int kernel_finish(TemplateBuild *b) {
         _cleanup_json_ json_object *o = NULL;
         int r;
 
-        r = output_close(b, TEMPLATE_FILE_KERNEL);
+        r = build_output_close(b, TEMPLATE_FILE_KERNEL);
         if (r >= 0)
-                r = parse_report(b, &o);
+                r = build_parse_report(b, &o);
         if (r < 0)
                 return r;
         r = kernel_info_from_json(o, &b->template->kernel);
         if (r < 0 || b->template->kernel.file_bytes != b->template->file_bytes[TEMPLATE_FILE_KERNEL])
-                return fail(b, -EBADMSG, "cube-image reported nonsense");
+                return build_fail(b, -EBADMSG, "cube-image reported nonsense");
         return 0;
 }
 
@@ -289,10 +208,10 @@ static int find_modules(TemplateBuild *b, int *ret_fd) {
                 return 0;
         }
         if (snprintf(path, sizeof(path), "%s/%s", b->store->tools.modules_dir, release) >= (int) sizeof(path))
-                return fail(b, -ENAMETOOLONG, "%s: %s", b->store->tools.modules_dir, strerror(ENAMETOOLONG));
+                return build_fail(b, -ENAMETOOLONG, "%s: %s", b->store->tools.modules_dir, strerror(ENAMETOOLONG));
         *ret_fd = open(path, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
         if (*ret_fd < 0)
-                return fail(b, -errno,
+                return build_fail(b, -errno,
                             "the modules of kernel %s are not there (%s: %s); name their directory, or say that it needs none",
                             release, path, strerror(errno));
         return 0;
@@ -301,17 +220,17 @@ static int find_modules(TemplateBuild *b, int *ret_fd) {
 static int initramfs_start(TemplateBuild *b) {
         const char *argv[] = { b->store->tools.cube_image, "initramfs", NULL, NULL };
         _cleanup_close_ int agent_fd = -EBADF, modules_fd = -EBADF;
-        ToolSpec spec = tool_spec(b, argv);
+        ToolSpec spec = build_tool_spec(b, argv);
         int r;
 
         agent_fd = open(b->store->tools.agent, O_RDONLY|O_CLOEXEC);
         if (agent_fd < 0)
-                return fail(b, -errno, "%s: %s", b->store->tools.agent, strerror(errno));
+                return build_fail(b, -errno, "%s: %s", b->store->tools.agent, strerror(errno));
         if (b->modules_fd >= 0)
-                run_as_owner(b, &spec);
+                build_run_as_owner(b, &spec);
         r = find_modules(b, &modules_fd);
         if (r >= 0)
-                r = output_create(b, TEMPLATE_FILE_INITRAMFS);
+                r = build_output_create(b, TEMPLATE_FILE_INITRAMFS);
         if (r < 0)
                 return r;
         if (modules_fd < 0)
@@ -320,128 +239,21 @@ static int initramfs_start(TemplateBuild *b) {
         spec.fds[1] = b->output_fd;
         spec.fds[4] = modules_fd;
         spec.file_bytes_max = GIB(1);
-        return run(b, &spec);
+        return build_run(b, &spec);
 }
 
 static int initramfs_finish(TemplateBuild *b) {
         char have[FORMAT_SIZE_MAX], floor[FORMAT_SIZE_MAX];
         int r;
 
-        r = output_close(b, TEMPLATE_FILE_INITRAMFS);
+        r = build_output_close(b, TEMPLATE_FILE_INITRAMFS);
         if (r < 0)
                 return r;
         if (b->template->mem_bytes < template_floor(b->template))
-                return fail(b, -ERANGE, "%s of memory are not enough: kernel %s needs at least %s",
+                return build_fail(b, -ERANGE, "%s of memory are not enough: kernel %s needs at least %s",
                             format_size(have, b->template->mem_bytes), b->template->kernel.release,
                             format_size(floor, template_floor(b->template)));
         return 0;
-}
-
-/* Root image */
-
-/* The position that we share with the tool. lseek() would wait for a read() that a FUSE file system
- * never answers; this doesn't. */
-static uint64_t shared_position(int fd) {
-        _cleanup_free_ char *text = NULL;
-        const char *digits;
-        char path[64];
-
-        (void) snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-        if (read_file(AT_FDCWD, path, 4096, &text, NULL) < 0)
-                return 0;
-        digits = startswith(text, "pos:\t");
-        return digits ? strtoull(digits, NULL, 10) : 0;
-}
-
-static void tell_progress(TemplateBuild *b, unsigned percent) {
-        if (b->callbacks.progress)
-                b->callbacks.progress(b, step_types[b->step].words, percent, b->userdata);
-}
-
-static int on_progress(sd_event_source *source, uint64_t usec, void *userdata) {
-        TemplateBuild *b = userdata;
-        unsigned from = step_types[b->step].percent, to = step_types[b->step + 1].percent;
-        uint64_t done = MIN(shared_position(b->rootfs_fd), b->rootfs_bytes);
-
-        tell_progress(b, from + (unsigned) ((to - from) * (double) done / (double) b->rootfs_bytes));
-        return sd_event_source_set_time_relative(source, PROGRESS_INTERVAL);
-}
-
-static int watch_progress(TemplateBuild *b) {
-        int r;
-
-        if (b->rootfs_bytes == 0)
-                return 0;
-        r = sd_event_add_time_relative(b->event, &b->progress, CLOCK_MONOTONIC, PROGRESS_INTERVAL, 0, on_progress, b);
-        if (r >= 0)
-                r = sd_event_source_set_enabled(b->progress, SD_EVENT_ON);
-        return r < 0 ? fail(b, r, "watching the progress: %s", strerror(-r)) : 0;
-}
-
-static int start_squashfs(TemplateBuild *b, int in_fd) {
-        const char *const argv[] = {
-                b->store->tools.mksquashfs, "-", TOOL_EXTRA_PATH, "-tar", "-noappend", "-quiet", "-no-progress",
-                "-comp", "zstd", "-Xcompression-level", "3", "-mem", "256M",
-                "-mkfs-time", "0", "-root-time", "0", "-root-mode", "0755", "-root-uid", "0", "-root-gid", "0", NULL,
-        };
-        ToolSpec spec = tool_spec(b, argv);
-
-        spec.fds[0] = in_fd;
-        spec.fds[TOOL_EXTRA_FD] = b->output_fd;
-        spec.file_bytes_max = b->root_max_bytes + ROOT_BYTES_SLACK;
-        return run(b, &spec);
-}
-
-static int start_tar(TemplateBuild *b, const char *max) {
-        const char *const argv[] = { b->store->tools.cube_image, "rootfs", max, NULL };
-        _cleanup_close_ int read_fd = -EBADF, write_fd = -EBADF;
-        ToolSpec spec = tool_spec(b, argv);
-        int fds[2], r;
-
-        if (pipe2(fds, O_CLOEXEC) < 0)
-                return fail(b, -errno, "making a pipe: %s", strerror(errno));
-        read_fd = fds[0];
-        write_fd = fds[1];
-        (void) fcntl(write_fd, F_SETPIPE_SZ, (int) MIB(1));
-
-        spec.fds[0] = b->rootfs_fd;
-        spec.fds[1] = write_fd;
-        if (streq(b->template->root_type, "directory"))
-                run_as_owner(b, &spec);
-        r = run(b, &spec);
-        return r < 0 ? r : start_squashfs(b, read_fd);
-}
-
-static int start_copy(TemplateBuild *b, const char *max) {
-        const char *const argv[] = { b->store->tools.cube_image, "copy", max, NULL };
-        ToolSpec spec = tool_spec(b, argv);
-
-        spec.fds[0] = b->rootfs_fd;
-        spec.fds[1] = b->output_fd;
-        spec.file_bytes_max = b->root_max_bytes + ROOT_BYTES_SLACK;
-        return run(b, &spec);
-}
-
-static int root_start(TemplateBuild *b) {
-        bool image = streq(b->template->root_type, "squashfs") || streq(b->template->root_type, "erofs");
-        char max[32];
-        int r;
-
-        (void) snprintf(max, sizeof(max), "%" PRIu64, b->root_max_bytes);
-        r = output_create(b, TEMPLATE_FILE_ROOT);
-        if (r >= 0)
-                r = image ? start_copy(b, max) : start_tar(b, max);
-        return r < 0 ? r : watch_progress(b);
-}
-
-static int root_finish(TemplateBuild *b) {
-        int r = output_close(b, TEMPLATE_FILE_ROOT);
-
-        if (r < 0 || streq(b->template->root_type, "squashfs") || streq(b->template->root_type, "erofs"))
-                return r;
-        free(b->template->root_type);
-        b->template->root_type = strdup("squashfs");
-        return b->template->root_type ? 0 : fail(b, -ENOMEM, "out of memory");
 }
 
 /* Disk */
@@ -453,25 +265,25 @@ static int disk_start(TemplateBuild *b) {
                 /* A large journal would fill the overlay of every sandbox in time. */
                 "-J", "size=16", TOOL_EXTRA_PATH, NULL,
         };
-        ToolSpec spec = tool_spec(b, argv);
+        ToolSpec spec = build_tool_spec(b, argv);
         int r;
 
-        r = output_create(b, TEMPLATE_FILE_DISK);
+        r = build_output_create(b, TEMPLATE_FILE_DISK);
         if (r < 0)
                 return r;
         if (ftruncate(b->output_fd, (off_t) b->template->disk_bytes) < 0)
-                return fail(b, -errno, "making a disk of %" PRIu64 " bytes: %s", b->template->disk_bytes,
+                return build_fail(b, -errno, "making a disk of %" PRIu64 " bytes: %s", b->template->disk_bytes,
                             strerror(errno));
         spec.fds[TOOL_EXTRA_FD] = b->output_fd;
         spec.file_bytes_max = b->template->disk_bytes;
-        return run(b, &spec);
+        return build_run(b, &spec);
 }
 
 static int disk_finish(TemplateBuild *b) {
-        int r = output_close(b, TEMPLATE_FILE_DISK);
+        int r = build_output_close(b, TEMPLATE_FILE_DISK);
 
         if (r >= 0 && b->template->file_bytes[TEMPLATE_FILE_DISK] != b->template->disk_bytes)
-                return fail(b, -EIO, "mkfs changed the size of the disk");
+                return build_fail(b, -EIO, "mkfs changed the size of the disk");
         return r;
 }
 
@@ -503,11 +315,11 @@ static int seal_start(TemplateBuild *b) {
 
         int r = description_fd(b, &fd);
         if (r < 0)
-                return fail(b, r, "describing the template: %s", strerror(-r));
+                return build_fail(b, r, "describing the template: %s", strerror(-r));
         spec.argv = argv;
         spec.fds[0] = fd;
         spec.fds[3] = b->store->root_fd;
-        return run(b, &spec);
+        return build_run(b, &spec);
 }
 
 static int seal_finish(TemplateBuild *b) {
@@ -520,14 +332,14 @@ static int warm_start(TemplateBuild *b) {
         _cleanup_free_ char *message = NULL;
         int r = b->callbacks.warm(b, b->template, b->warm, b->userdata, &message);
 
-        return r < 0 ? fail(b, r, "%s", isempty(message) ? strerror(-r) : message) : 0;
+        return r < 0 ? build_fail(b, r, "%s", isempty(message) ? strerror(-r) : message) : 0;
 }
 
 void template_build_warmed(TemplateBuild *b, int r, const char *message) {
         assert(b->step == STEP_WARM);
 
         if (r < 0)
-                (void) fail(b, r, "%s", isempty(message) ? strerror(-r) : message);
+                (void) build_fail(b, r, "%s", isempty(message) ? strerror(-r) : message);
         (void) build_advance(b);
 }
 
@@ -552,7 +364,7 @@ static int commit_start(TemplateBuild *b) {
         (void) snprintf(name, sizeof(name), "%s:%s", b->template->name, b->template->tag);
         spec.argv = argv;
         spec.fds[3] = b->store->root_fd;
-        return run(b, &spec);
+        return build_run(b, &spec);
 }
 
 static int commit_finish(TemplateBuild *b) {
@@ -566,14 +378,14 @@ static int clean_start(TemplateBuild *b) {
 
         spec.argv = argv;
         spec.fds[3] = b->store->root_fd;
-        return run(b, &spec);
+        return build_run(b, &spec);
 }
 
 static const StepType step_types[_STEP_MAX] = {
-        [STEP_PROBE] = { "rootfs", "looking at the root file system", 0, probe_start, probe_finish },
+        [STEP_PROBE] = { "rootfs", "looking at the root file system", 0, build_probe_start, build_probe_finish },
         [STEP_KERNEL] = { "kernel", "unpacking the kernel", 2, kernel_start, kernel_finish },
         [STEP_INITRAMFS] = { "initramfs", "making the initramfs", 8, initramfs_start, initramfs_finish },
-        [STEP_ROOT] = { "root", "making the root image", 10, root_start, root_finish },
+        [STEP_ROOT] = { "root", "making the root image", 10, build_root_start, build_root_finish },
         [STEP_DISK] = { "disk", "formatting the disk", 55, disk_start, disk_finish },
         [STEP_SEAL] = { "seal", "writing the template's files", 60, seal_start, seal_finish },
         [STEP_WARM] = { "warm", "starting a guest", 65, warm_start, NULL },
@@ -610,7 +422,7 @@ static void prefix_message(TemplateBuild *b) {
 static int build_start_step(TemplateBuild *b) {
         int r;
 
-        tell_progress(b, step_types[b->step].percent);
+        build_tell(b, step_types[b->step].percent);
         /* Cancelled by the callback? */
         if (b->result < 0 && b->step != STEP_CLEAN)
                 return b->result;
@@ -645,7 +457,7 @@ static int build_advance(TemplateBuild *b) {
 static void build_abort(TemplateBuild *b, int r, const char *message) {
         if (b->step == STEP_CLEAN || b->result < 0)
                 return;
-        (void) fail(b, r, "%s", message);
+        (void) build_fail(b, r, "%s", message);
         for (size_t i = 0; i < b->n_tools; i++)
                 tool_kill(b->tools[i]);
         if (b->step == STEP_WARM)
@@ -665,7 +477,7 @@ static int watch_deadline(TemplateBuild *b, uint64_t timeout_usec) {
         if (timeout_usec == 0 || timeout_usec == UINT64_MAX)
                 return 0;
         int r = sd_event_add_time_relative(b->event, &b->deadline, CLOCK_MONOTONIC, timeout_usec, 0, on_deadline, b);
-        return r < 0 ? fail(b, r, "setting the build's time limit: %s", strerror(-r)) : 0;
+        return r < 0 ? build_fail(b, r, "setting the build's time limit: %s", strerror(-r)) : 0;
 }
 
 const char *template_build_id(const TemplateBuild *b) {
@@ -682,10 +494,12 @@ TemplateBuild *template_build_free(TemplateBuild *b) {
         safe_close(b->output_fd);
         safe_close(b->dir_fd);
         safe_close(b->rootfs_fd);
+        safe_close(b->position_fd);
         safe_close(b->kernel_fd);
         safe_close(b->modules_fd);
         template_free(b->template);
         sd_event_unref(b->event);
+        free(b->image);
         free(b->message);
         free(b);
         return NULL;
@@ -708,21 +522,21 @@ static int open_kernel(TemplateBuild *b, const TemplateBuildParams *p) {
         if (isempty(path)) {
                 r = template_default_kernel(b->store->tools.boot_dir, &found);
                 if (r < 0)
-                        return fail(b, r,
+                        return build_fail(b, r,
                                     "there is no kernel for guests in %s: install linux-image-cloud-amd64, or set KernelPath=",
                                     b->store->tools.boot_dir);
                 path = found;
         }
         b->kernel_fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
-        return b->kernel_fd < 0 ? fail(b, -errno, "%s: %s", path, strerror(errno)) : 0;
+        return b->kernel_fd < 0 ? build_fail(b, -errno, "%s: %s", path, strerror(errno)) : 0;
 }
 
 static int make_directory(TemplateBuild *b) {
         (void) snprintf(b->name, sizeof(b->name), "%s%s", STORE_BUILD_PREFIX, b->template->id);
         if (mkdirat(b->store->root_fd, b->name, 0700) < 0)
-                return fail(b, -errno, "making %s in %s: %s", b->name, b->store->root, strerror(errno));
+                return build_fail(b, -errno, "making %s in %s: %s", b->name, b->store->root, strerror(errno));
         b->dir_fd = openat(b->store->root_fd, b->name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
-        return b->dir_fd < 0 ? fail(b, -errno, "%s: %s", b->name, strerror(errno)) : 0;
+        return b->dir_fd < 0 ? build_fail(b, -errno, "%s: %s", b->name, strerror(errno)) : 0;
 }
 
 static int build_prepare(TemplateBuild *b, const TemplateBuildParams *p) {
@@ -730,10 +544,12 @@ static int build_prepare(TemplateBuild *b, const TemplateBuildParams *p) {
         int r;
 
         if (fault)
-                return fail(b, -EINVAL, "%s", fault);
+                return build_fail(b, -EINVAL, "%s", fault);
         r = template_from_params(p, &b->template);
         if (r >= 0 && p->warm)
                 r = template_warm_spec_copy(p->warm, &b->warm);
+        if (r >= 0 && p->image && !(b->image = strdup(p->image)))
+                r = -ENOMEM;
         if (r >= 0)
                 r = duplicate(p->rootfs_fd, &b->rootfs_fd);
         if (r >= 0)
@@ -744,7 +560,7 @@ static int build_prepare(TemplateBuild *b, const TemplateBuildParams *p) {
                 r = watch_deadline(b, p->timeout_usec);
         if (r >= 0)
                 r = make_directory(b);
-        return r < 0 ? fail(b, r, "%s", strerror(-r)) : 0;
+        return r < 0 ? build_fail(b, r, "%s", strerror(-r)) : 0;
 }
 
 int template_build_start(
@@ -764,7 +580,8 @@ int template_build_start(
         b->store = s;
         b->callbacks = *callbacks;
         b->userdata = userdata;
-        b->dir_fd = b->rootfs_fd = b->kernel_fd = b->modules_fd = b->output_fd = -EBADF;
+        b->dir_fd = b->rootfs_fd = b->kernel_fd = b->modules_fd = -EBADF;
+        b->output_fd = b->position_fd = -EBADF;
         b->no_modules = params->no_modules;
         b->owner_gid = params->owner_gid;
         b->root_max_bytes = params->root_max_bytes > 0 ? params->root_max_bytes : ROOT_BYTES_DEFAULT;

@@ -4,10 +4,11 @@
 /* Builds one template: a row of child processes on the event loop, none of which may write
  * anything but the files it was handed.
  *
- *      probe      what the root file system is given as         cube-image probe
+ *      probe      what the root file system is given as         cube-image probe; image-info
  *      kernel     bzImage or vmlinux -> vmlinux                 cube-image kernel
  *      initramfs  agent and modules                             cube-image initramfs
  *      root       tar or directory -> squashfs; images: copied  cube-image rootfs | mksquashfs
+ *                 layers of a container image -> squashfs       cube-image image | mksquashfs
  *      disk       ext4                                          mkfs.ext4
  *      seal       hashes, fsync, template.json                  cube-image seal
  *      warm       a guest of it is booted, set up and saved     the caller's callback

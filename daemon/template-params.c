@@ -29,6 +29,8 @@ static const char *warm_spec_fault(const TemplateWarmSpec *s) {
         for (size_t i = 0; i < s->n_copies; i++)
                 if (!copy_path_valid(s->copies[i].path))
                         return "where something is copied to has to be an absolute path, without a slash at its end";
+        if (s->start && s->no_start)
+                return "there is a command to start, and no-start";
         if ((s->start && !*s->start) || (s->ready && !*s->ready))
                 return "the command to start or the one that tells when it is ready is empty";
         if (s->cwd && *s->cwd != '/')
@@ -60,6 +62,8 @@ const char *template_build_params_fault(const TemplateBuildParams *p) {
                 return "the template's tag is not valid: letters, digits and ._- are allowed, 63 at most";
         if (p->rootfs_fd < 0)
                 return "there is no root file system";
+        if (p->image && strlen(p->image) > TEMPLATE_IMAGE_NAME_MAX)
+                return "the name of the image is too long";
         if (p->mem_bytes == 0 || p->mem_bytes > TEMPLATE_MEMORY_MAX || p->mem_bytes % MIB(1))
                 return "memory has to be a number of MiB, 32 GiB at most";
         if (p->cpus == 0 || p->cpus > TEMPLATE_CPUS_MAX)
@@ -178,6 +182,7 @@ int template_warm_spec_copy(const TemplateWarmSpec *s, TemplateWarmSpec **ret) {
         if (!c)
                 return -ENOMEM;
 
+        c->no_start = s->no_start;
         c->ready_timeout_usec = s->ready_timeout_usec > 0 ? s->ready_timeout_usec : TEMPLATE_READY_TIMEOUT_USEC;
         int r = copy_copies(s, c);
         if (r >= 0)
@@ -221,6 +226,7 @@ TemplateWarmSpec *template_warm_spec_free(TemplateWarmSpec *s) {
         free_secrets(s->setup);
         free_secrets(s->env);
         free_secret(s->start);
+        free_secrets(s->image_command);
         free_secret(s->ready);
         free(s->user);
         free(s->cwd);

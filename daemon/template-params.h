@@ -18,6 +18,8 @@ typedef struct LoadedPolicy LoadedPolicy;
 #define TEMPLATE_SETUP_MAX 64U
 /* As many descriptors as a message of the bus has room for, beside those of the template itself. */
 #define TEMPLATE_COPIES_MAX 12U
+/* Of an image in a layout of several. */
+#define TEMPLATE_IMAGE_NAME_MAX 1023U
 #define TEMPLATE_READY_TIMEOUT_USEC (60 * USEC_PER_SEC)
 
 /* A file or a directory that is put into the guest. */
@@ -31,7 +33,9 @@ typedef struct TemplateWarmSpec {
         TemplateCopy *copies;     /* one after the other, before all commands */
         size_t n_copies;
         char **setup;             /* one after the other, each to its end; may be NULL */
-        char *start;              /* stays running, in the saved state; NULL: none */
+        char *start;              /* stays running, in the saved state; NULL: none, or what the image starts */
+        bool no_start;            /* not even that */
+        char **image_command;     /* started without a shell in place of start; of copies alone: a build finds it out */
         char *ready;              /* tried until its exit status is 0; NULL: no wait */
         uint64_t ready_timeout_usec; /* 0: TEMPLATE_READY_TIMEOUT_USEC */
         char *user;               /* of all of them; NULL: root */
@@ -47,6 +51,7 @@ typedef struct TemplateBuildParams {
         gid_t owner_gid;          /* a directory is read with the rights of these two; (gid_t) -1: the tools' group */
 
         int rootfs_fd;            /* tar (any compression, a pipe too), directory, squashfs or erofs */
+        const char *image;        /* rootfs_fd is an OCI image layout: of this name, or "" for the only one; NULL: it is not */
         int kernel_fd;            /* -1: kernel_path */
         const char *kernel_path;  /* KernelPath=; NULL: the newest in /boot, cloud kernels first */
         int modules_fd;           /* /lib/modules/RELEASE; -1: the one of the kernel's release */

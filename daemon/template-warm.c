@@ -129,7 +129,7 @@ static void on_output(GuestCommand *c, const char *text, size_t size, void *user
 static void fail_start(TemplateWarm *w, const char *what, const sd_bus_error *error) {
         if (!sd_bus_error_has_name(error, SD_BUS_ERROR_FILE_NOT_FOUND))
                 fail_error(w, what, error);
-        else if (!w->spec->user && !w->spec->cwd)
+        else if (!w->spec->user && !w->spec->cwd && !w->template->defaults.user && !w->template->defaults.cwd)
                 fail(w, -ENOENT, "%s needs a shell, and this image has no \"sh\"; put it in, or build without --setup, "
                      "--start and --ready", what);
         else
@@ -137,10 +137,9 @@ static void fail_start(TemplateWarm *w, const char *what, const sd_bus_error *er
                 fail(w, -ENOENT, "%s: %s (it is run by \"sh\", which the image must have)", what, strempty(error->message));
 }
 
-static int run_shell(TemplateWarm *w, const char *command, const GuestCommandCallbacks *callbacks, GuestCommand **ret,
-                     const char *what) {
+static int run_program(TemplateWarm *w, char **argv, const GuestCommandCallbacks *callbacks, GuestCommand **ret,
+                       const char *what) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
-        char *argv[] = { (char *) "sh", (char *) "-c", (char *) command, NULL };
         const ExecSpec spec = {
                 .argv = argv,
                 .env = w->spec->env,
@@ -152,6 +151,13 @@ static int run_shell(TemplateWarm *w, const char *command, const GuestCommandCal
         if (r < 0)
                 fail_error(w, what, &e);
         return 0;
+}
+
+static int run_shell(TemplateWarm *w, const char *command, const GuestCommandCallbacks *callbacks, GuestCommand **ret,
+                     const char *what) {
+        char *argv[] = { (char *) "sh", (char *) "-c", (char *) command, NULL };
+
+        return run_program(w, argv, callbacks, ret, what);
 }
 
 /* Copy. */
@@ -246,7 +252,9 @@ static int run_setup(TemplateWarm *w) {
 
 /* Start. */
 
-static const char service_words[] = "the program of --start";
+static const char *service_words(const TemplateWarm *w) {
+        return w->spec->start ? "the program of --start" : "the image's own program (ENTRYPOINT and CMD; see --no-start)";
+}
 
 static void on_service_started(GuestCommand *c, void *userdata) {
         warm_next(userdata);
@@ -256,13 +264,15 @@ static void on_service_done(GuestCommand *c, const sd_bus_error *error, const Ag
         TemplateWarm *w = userdata;
 
         w->service = guest_command_free(w->service);
-        if (error)
-                fail_start(w, service_words, error);
+        if (error && w->spec->start)
+                fail_start(w, service_words(w), error);
+        else if (error)
+                fail_error(w, service_words(w), error);
         else if (!exit->signaled && exit->status == 0)
                 fail(w, -EIO, "%s ended with exit status 0, but it is to stay; one that goes into the background by "
-                     "itself belongs into --setup", service_words);
+                     "itself belongs into --setup", service_words(w));
         else
-                fail_exit(w, service_words, exit);
+                fail_exit(w, service_words(w), exit);
 }
 
 static const GuestCommandCallbacks service_callbacks = {
@@ -272,7 +282,14 @@ static const GuestCommandCallbacks service_callbacks = {
 };
 
 static int start_service(TemplateWarm *w) {
-        return w->spec->start ? run_shell(w, w->spec->start, &service_callbacks, &w->service, service_words) : 1;
+        static const char line[] = "[starting the image's own program]\n";
+
+        if (w->spec->start)
+                return run_shell(w, w->spec->start, &service_callbacks, &w->service, service_words(w));
+        if (!w->spec->image_command)
+                return 1;
+        w->callbacks->log(line, strlen(line), w->userdata);
+        return run_program(w, w->spec->image_command, &service_callbacks, &w->service, service_words(w));
 }
 
 /* Ready. */

@@ -28,6 +28,7 @@ Template *template_free(Template *t) {
         free(t->root_type);
         free(t->cmdline);
         sandbox_policy_done(&t->policy);
+        exec_defaults_done(&t->defaults);
         free(t);
         return NULL;
 }
@@ -69,6 +70,15 @@ static int add_policy(json_object *o, const Template *t) {
         return r < 0 ? r : json_add(o, "policy", p);
 }
 
+static int add_defaults(json_object *o, const Template *t) {
+        json_object *d;
+
+        if (exec_defaults_empty(&t->defaults))
+                return 0;
+        int r = exec_defaults_to_json(&t->defaults, &d);
+        return r < 0 ? r : json_add(o, "defaults", d);
+}
+
 json_object *template_to_json(const Template *t) {
         _cleanup_json_ json_object *o = json_object_new_object();
 
@@ -78,7 +88,8 @@ json_object *template_to_json(const Template *t) {
             json_add_string(o, "root_type", t->root_type) < 0 ||
             json_add(o, "kernel", kernel_info_to_json(&t->kernel)) < 0 ||
             json_add_string(o, "cmdline", t->cmdline) < 0 || json_add_u64(o, "mem_bytes", t->mem_bytes) < 0 ||
-            json_add_u64(o, "cpus", t->cpus) < 0 || json_add_u64(o, "disk_bytes", t->disk_bytes) < 0 || add_policy(o, t) < 0)
+            json_add_u64(o, "cpus", t->cpus) < 0 || json_add_u64(o, "disk_bytes", t->disk_bytes) < 0 || add_policy(o, t) < 0 ||
+            add_defaults(o, t) < 0)
                 return NULL;
         return TAKE_PTR(o);
 }
@@ -216,6 +227,13 @@ static int parse_policy(json_object *o, Template *t) {
         return t->has_policy ? sandbox_policy_from_json(p, &t->policy) : 0;
 }
 
+/* Nor defaults, or it is of no container image. */
+static int parse_defaults(json_object *o, Template *t) {
+        json_object *d;
+
+        return json_object_object_get_ex(o, "defaults", &d) ? exec_defaults_from_json(d, &t->defaults) : 0;
+}
+
 static bool is_consistent(const Template *t) {
         return sandbox_id_valid(t->id) && template_name_valid(t->name) && template_name_valid(t->tag) &&
                 (streq(t->root_type, "squashfs") || streq(t->root_type, "erofs")) &&
@@ -227,7 +245,7 @@ static bool is_consistent(const Template *t) {
 static int parse(const char *text, size_t size, Template *t, const char **ret_reason) {
         static const char *const keys[] = {
                 "version", "id", "name", "tag", "owner_uid", "created_usec", "root_type", "kernel", "cmdline",
-                "mem_bytes", "cpus", "disk_bytes", "files", "policy", NULL,
+                "mem_bytes", "cpus", "disk_bytes", "files", "policy", "defaults", NULL,
         };
         _cleanup_json_ json_object *o = NULL;
         uint64_t version;
@@ -253,6 +271,8 @@ static int parse(const char *text, size_t size, Template *t, const char **ret_re
                 r = parse_files(o, t);
         if (r >= 0)
                 r = parse_policy(o, t);
+        if (r >= 0)
+                r = parse_defaults(o, t);
         if (r < 0)
                 return r;
 

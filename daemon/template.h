@@ -18,6 +18,7 @@
 #include <systemd/sd-event.h>
 
 #include "base/macros.h"
+#include "daemon/exec-defaults.h"
 #include "daemon/kernel-info.h"
 #include "daemon/sandbox-policy.h"
 #include "daemon/template-files.h"
@@ -49,6 +50,7 @@ struct Template {
         uint64_t disk_bytes;
         bool has_policy;
         SandboxPolicy policy; /* of its sandboxes, where they are given none; without it as DefaultPolicy= says */
+        ExecDefaults defaults; /* of its sandboxes' programs */
         uint64_t file_bytes[_TEMPLATE_FILE_MAX];
         char file_sha256[_TEMPLATE_FILE_MAX][SHA256_HEX_SIZE]; /* of disk.img: see image/hash-file.h */
 

@@ -34,6 +34,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         const char *name;
         Job *job = NULL;
         const BusOption options[] = {
+                { "image", BUS_OPTION_STRING, &params.image, 0 },
                 { "kernel", BUS_OPTION_FD, &params.kernel_fd, 0 },
                 { "modules", BUS_OPTION_FD, &params.modules_fd, 0 },
                 { "no-modules", BUS_OPTION_BOOL, &params.no_modules, 0 },
@@ -47,6 +48,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "copy", BUS_OPTION_FILES, &files, 0 },
                 { "setup", BUS_OPTION_STRV, &setup, 0 },
                 { "start", BUS_OPTION_STRING, &warm.start, 0 },
+                { "no-start", BUS_OPTION_BOOL, &warm.no_start, 0 },
                 { "ready", BUS_OPTION_STRING, &warm.ready, 0 },
                 { "ready-timeout", BUS_OPTION_U64, &warm.ready_timeout_usec, BUS_OPTION_NONZERO },
                 { "env", BUS_OPTION_STRV, &env, 0 },
@@ -195,6 +197,8 @@ const sd_bus_vtable bus_template_vtable[] = {
         SD_BUS_PROPERTY("KernelRelease", "s", property_get_kernel, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("CommandLine", "s", NULL, offsetof(Template, cmdline), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("RootType", "s", NULL, offsetof(Template, root_type), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("User", "s", NULL, offsetof(Template, defaults.user), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("WorkingDirectory", "s", NULL, offsetof(Template, defaults.cwd), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Memory", "t", NULL, offsetof(Template, mem_bytes), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("MemoryFloor", "t", property_get_floor, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("CPUs", "u", NULL, offsetof(Template, cpus), SD_BUS_VTABLE_PROPERTY_CONST),

@@ -216,7 +216,7 @@ void handle_exec(Agent *a, Request *q, Reply reply) {
         int r = user_find(q->user, &u);
         if (r < 0) {
                 reply_error(&reply, r, "user %s: %s", strempty(q->user),
-                            r == -ENOENT ? "not in the guest's /etc/passwd" : strerror(-r));
+                            r == -ENOENT ? "not in the guest's /etc/passwd or /etc/group" : strerror(-r));
                 return;
         }
         r = process_start(a, q, &u, tell_host, &reply, NULL);

@@ -76,14 +76,47 @@ static int find_groups(User *u) {
         return 0;
 }
 
-int user_find(const char *name, User *ret) {
+static int find_group(const char *name, gid_t *ret) {
+        _cleanup_(fclosep) FILE *f = NULL;
+        struct group *gr;
+        uint32_t gid;
+
+        if (parse_u32(name, &gid) >= 0 && gid != UINT32_MAX) {
+                *ret = gid;
+                return 0;
+        }
+        f = open_database("/etc/group");
+        while (f && (gr = fgetgrent(f)))
+                if (streq(gr->gr_name, name)) {
+                        *ret = gr->gr_gid;
+                        return 0;
+                }
+        return -ENOENT;
+}
+
+/* The one group that was asked for, in place of all that the user is in. */
+static int set_group(User *u, const char *name) {
+        int r = find_group(name, &u->gid);
+        if (r < 0)
+                return r;
+        u->groups = new0(gid_t, 1);
+        if (!u->groups)
+                return -ENOMEM;
+        u->groups[u->n_groups++] = u->gid;
+        return 0;
+}
+
+int user_find(const char *user, User *ret) {
+        const char *colon = strchr(strempty(user), ':'), *group = colon && colon[1] ? colon + 1 : NULL;
+        size_t size = strcspn(strempty(user), ":");
+        _cleanup_free_ char *name = size > 0 ? strndup(user, size) : strdup("0");
         _cleanup_user_ User u = {};
         uint32_t uid = 0;
 
         assert(ret);
 
-        if (isempty(name))
-                name = "0";
+        if (!name)
+                return -ENOMEM;
         bool numeric = parse_u32(name, &uid) >= 0 && uid != UINT32_MAX;
 
         int r = find_passwd(name, numeric, uid, &u);
@@ -96,7 +129,7 @@ int user_find(const char *name, User *ret) {
         if (r < 0)
                 return r;
 
-        r = find_groups(&u);
+        r = group ? set_group(&u, group) : find_groups(&u);
         if (r < 0)
                 return r;
 

@@ -20,8 +20,9 @@ typedef struct User {
 } User;
 
 /* By name or number; NULL is root. A number that no entry has is accepted, with group 0 and home /,
- * as container engines do. -ENOENT for an unknown name. */
-int user_find(const char *name, User *ret);
+ * as container engines do. "USER:GROUP" as these have it, too: of that group, and of no other one.
+ * -ENOENT for an unknown name of either. */
+int user_find(const char *user, User *ret);
 void user_done(User *u);
 #define _cleanup_user_ _cleanup_(user_done)
 

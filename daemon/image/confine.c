@@ -39,6 +39,11 @@ static const int ask_calls[] = {
         SCMP_SYS(recvmsg), SCMP_SYS(sendmsg),
 };
 
+/* What takes on another filter. */
+static const int narrow_calls[] = {
+        SCMP_SYS(prctl), SCMP_SYS(seccomp),
+};
+
 static const int store_calls[] = {
         SCMP_SYS(fchmod), SCMP_SYS(fdatasync), SCMP_SYS(fsync), SCMP_SYS(ftruncate), SCMP_SYS(linkat),
         SCMP_SYS(mkdirat), SCMP_SYS(renameat), SCMP_SYS(renameat2), SCMP_SYS(symlinkat), SCMP_SYS(unlinkat),
@@ -106,6 +111,8 @@ static int filter_calls(ConfineLevel level) {
                 r = allow(filter, tree_calls, ELEMENTSOF(tree_calls));
         if (r >= 0 && level == CONFINE_FILES)
                 r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ftruncate), 0);
+        if (r >= 0 && level == CONFINE_OPENING)
+                r = allow(filter, narrow_calls, ELEMENTSOF(narrow_calls));
         if (r >= 0 && level == CONFINE_ASK)
                 r = allow(filter, ask_calls, ELEMENTSOF(ask_calls));
         if (r >= 0 && level == CONFINE_STORE)
@@ -129,4 +136,10 @@ int confine(ConfineLevel level, bool keep_dac, Fault *fault) {
         if (r >= 0 && !SANITIZED)
                 r = filter_calls(level);
         return r < 0 ? fault_set(fault, r, "giving up privileges: %s", strerror(-r)) : 0;
+}
+
+int confine_to_streams(Fault *fault) {
+        int r = SANITIZED ? 0 : filter_calls(CONFINE_STREAMS);
+
+        return r < 0 ? fault_set(fault, r, "giving up opening files: %s", strerror(-r)) : 0;
 }

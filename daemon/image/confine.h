@@ -10,9 +10,12 @@ typedef enum ConfineLevel {
         CONFINE_STREAMS, /* the descriptors it has */
         CONFINE_FILES,   /* and the sizes of files behind them */
         CONFINE_TREE,    /* and reading below directories */
-        CONFINE_ASK,     /* the same, and packets on a socket */
+        CONFINE_OPENING, /* the same, until confine_to_streams() */
+        CONFINE_ASK,     /* CONFINE_TREE, and packets on a socket */
         CONFINE_STORE,   /* reading below directories, and changing the store */
 } ConfineLevel;
 
 /* keep_dac: root may go on reading what belongs to others (CAP_DAC_READ_SEARCH). */
 int confine(ConfineLevel level, bool keep_dac, Fault *fault);
+/* All is open that will be read: CONFINE_STREAMS from here on, whoever we are. */
+int confine_to_streams(Fault *fault);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <endian.h>
 #include <fcntl.h>
-#include <nettle/sha2.h>
 #include <sys/stat.h>
 
 #include "base/macros.h"
@@ -10,7 +9,7 @@
 #define CHUNK 65536U
 #define BLOCK 4096U
 
-static void finish_hex(struct sha256_ctx *s, char ret[static SHA256_HEX_SIZE]) {
+void hash_finish(struct sha256_ctx *s, char ret[static SHA256_HEX_SIZE]) {
         static const char digits[] = "0123456789abcdef";
         uint8_t sum[SHA256_DIGEST_SIZE];
 
@@ -40,7 +39,7 @@ int hash_file(int fd, char ret[static SHA256_HEX_SIZE]) {
                 sha256_update(&s, (size_t) n, buffer);
                 offset += (uint64_t) n;
         }
-        finish_hex(&s, ret);
+        hash_finish(&s, ret);
         return 0;
 }
 
@@ -96,6 +95,6 @@ int hash_sparse_file(int fd, char ret[static SHA256_HEX_SIZE]) {
                         return r;
                 done = ALIGN_UP((uint64_t) hole, BLOCK);
         }
-        finish_hex(&s, ret);
+        hash_finish(&s, ret);
         return 0;
 }

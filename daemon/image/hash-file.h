@@ -3,8 +3,12 @@
 
 /* Hashes of a template's files. */
 
+#include <nettle/sha2.h>
+
 #include "daemon/template-files.h"
 
+/* The end of a sum. */
+void hash_finish(struct sha256_ctx *s, char ret[static SHA256_HEX_SIZE]);
 /* What sha256sum prints. */
 int hash_file(int fd, char ret[static SHA256_HEX_SIZE]);
 

@@ -7,6 +7,8 @@
  *      initramfs [--no-modules]      stdin the agent, stdout the archive, 4 /lib/modules/RELEASE
  *      probe                         stdin a root file system, 3 what it is
  *      rootfs MAX                    stdin a tar or directory, stdout a clean tar
+ *      image-info NAME               stdin an OCI image layout, 3 what its image NAME is
+ *      image MAX MANIFEST            stdin an OCI image layout, stdout a clean tar, 4 how far it is (oci-merge.h)
  *      copy MAX                      stdin an image, stdout the same
  *      copy-in PATH                  stdin a file or directory, 3 a socket to cubed
  *      seal BUILD                    stdin the description, 3 the store
@@ -31,6 +33,7 @@
 #include "daemon/image/copy-in.h"
 #include "daemon/image/initramfs.h"
 #include "daemon/image/kernel-image.h"
+#include "daemon/image/oci-merge.h"
 #include "daemon/image/pack.h"
 #include "daemon/image/rootfs.h"
 #include "daemon/image/slurp.h"
@@ -43,8 +46,11 @@
 #define STORE_FD 3
 #define COPY_FD 3
 #define MODULES_FD 4
+#define POSITION_FD 4
 #define USAGE_STORE_FD 4
 #define DESCRIPTION_MAX MIB(1)
+/* What cubed takes of a report. */
+#define REPORT_MAX (64U * 1024U)
 
 typedef struct Verb {
         const char *name;
@@ -62,6 +68,8 @@ static int report(json_object *o, Fault *fault) {
         if (!o)
                 return -ENOMEM;
         text = json_object_to_json_string_length(o, JSON_C_TO_STRING_PLAIN, &size);
+        if (text && size > REPORT_MAX)
+                return fault_set(fault, -EFBIG, "there is too much to tell about it");
         r = text ? write_full(REPORT_FD, text, size) : -ENOMEM;
         return r < 0 ? fault_set(fault, r, "writing the report to descriptor %d: %s", REPORT_FD, strerror(-r)) : 0;
 }
@@ -133,6 +141,73 @@ static int verb_rootfs(char **args, int n_args, Fault *fault) {
                 return rootfs_tar_to_tar(STDIN_FILENO, STDOUT_FILENO, max, fault);
         /* An ordinary user can't give files away, yet means them to be root's in the guest. */
         return rootfs_directory_to_tar(STDIN_FILENO, STDOUT_FILENO, max, uid != 0 ? &uid : NULL, fault);
+}
+
+static int add_strings(json_object *o, const char *key, char **strings) {
+        json_object *array = json_object_new_array();
+
+        if (!array)
+                return -ENOMEM;
+        int r = json_add(o, key, array);
+        for (; r >= 0 && *strings; strings++)
+                r = json_object_array_add(array, json_object_new_string(*strings)) < 0 ? -ENOMEM : 0;
+        return r;
+}
+
+static int describe_image(const OciBlob *manifest, const OciImage *image, json_object **ret) {
+        _cleanup_json_ json_object *o = json_object_new_object();
+        json_object *defaults;
+
+        if (!o)
+                return -ENOMEM;
+        int r = json_add_string(o, "manifest", manifest->digest);
+        if (r >= 0)
+                r = json_add_u64(o, "bytes", image->bytes);
+        if (r >= 0)
+                r = exec_defaults_to_json(&image->defaults, &defaults);
+        if (r >= 0)
+                r = json_add(o, "defaults", defaults);
+        if (r >= 0)
+                r = add_strings(o, "command", image->command);
+        if (r >= 0)
+                r = json_add(o, "has_ports", json_object_new_boolean(image->has_ports));
+        if (r < 0)
+                return r;
+        *ret = TAKE_PTR(o);
+        return 0;
+}
+
+static int verb_image_info(char **args, int n_args, Fault *fault) {
+        _cleanup_(oci_image_done) OciImage image = {};
+        _cleanup_json_ json_object *o = NULL;
+        OciBlob manifest;
+
+        int r = oci_layout_find(STDIN_FILENO, args[0], &manifest, fault);
+        if (r >= 0)
+                r = oci_layout_load(STDIN_FILENO, &manifest, &image, fault);
+        if (r >= 0)
+                r = describe_image(&manifest, &image, &o);
+        return r < 0 ? r : report(o, fault);
+}
+
+static int verb_image(char **args, int n_args, Fault *fault) {
+        _cleanup_(oci_image_done) OciImage image = {};
+        OciBlob manifest = { .bytes = UINT64_MAX };
+        uint64_t max;
+
+        int r = parse_max(args[0], &max, fault);
+        if (r < 0)
+                return r;
+        if (!oci_digest_valid(args[1]))
+                return fault_set(fault, -EINVAL, "malformed arguments");
+        strcpy(manifest.digest, args[1]);
+        r = oci_layout_load(STDIN_FILENO, &manifest, &image, fault);
+        if (r >= 0)
+                r = oci_layout_open_layers(STDIN_FILENO, &image, fault);
+        /* What comes now is the archives: we may be root, to whom the directory belongs. */
+        if (r >= 0)
+                r = confine_to_streams(fault);
+        return r < 0 ? r : oci_merge(&image, STDOUT_FILENO, POSITION_FD, max, fault);
 }
 
 static int verb_copy(char **args, int n_args, Fault *fault) {
@@ -244,6 +319,8 @@ static const Verb verbs[] = {
         { "initramfs", 0, 1, CONFINE_TREE, false, verb_initramfs },
         { "probe", 0, 0, CONFINE_STREAMS, false, verb_probe },
         { "rootfs", 1, 1, CONFINE_TREE, true, verb_rootfs },
+        { "image-info", 1, 1, CONFINE_TREE, true, verb_image_info },
+        { "image", 2, 2, CONFINE_OPENING, true, verb_image },
         { "copy", 1, 1, CONFINE_STREAMS, false, verb_copy },
         { "copy-in", 1, 1, CONFINE_ASK, true, verb_copy_in },
         { "seal", 1, 1, CONFINE_STORE, false, verb_seal },

@@ -30,6 +30,3 @@ int rootfs_tar_to_tar(int in_fd, int out_fd, uint64_t max_bytes, Fault *fault);
 int rootfs_directory_to_tar(int dir_fd, int out_fd, uint64_t max_bytes, const uid_t *map_uid, Fault *fault);
 /* A ready image, with zeros behind it up to a multiple of 4 KiB. */
 int rootfs_copy_image(int in_fd, int out_fd, uint64_t max_bytes, Fault *fault);
-
-/* path without leading "/" and "./"; NULL when it leads out of the root. "" is the root itself. */
-const char *rootfs_clean_path(const char *path);

@@ -39,7 +39,7 @@ int slurp(int fd, size_t max, uint8_t **ret, size_t *ret_size) {
         return 0;
 }
 
-int slurp_at(int dir_fd, const char *path, size_t max, uint8_t **ret, size_t *ret_size) {
+int slurp_open_at(int dir_fd, const char *path, int *ret_fd) {
         struct open_how how = {
                 .flags = O_RDONLY|O_CLOEXEC|O_NONBLOCK,
                 .resolve = RESOLVE_BENEATH|RESOLVE_NO_SYMLINKS|RESOLVE_NO_MAGICLINKS,
@@ -54,5 +54,13 @@ int slurp_at(int dir_fd, const char *path, size_t max, uint8_t **ret, size_t *re
                 return -errno;
         if (!S_ISREG(st.st_mode))
                 return -EINVAL;
-        return slurp(fd, max, ret, ret_size);
+        *ret_fd = TAKE_FD(fd);
+        return 0;
+}
+
+int slurp_at(int dir_fd, const char *path, size_t max, uint8_t **ret, size_t *ret_size) {
+        _cleanup_close_ int fd = -EBADF;
+
+        int r = slurp_open_at(dir_fd, path, &fd);
+        return r < 0 ? r : slurp(fd, max, ret, ret_size);
 }

@@ -7,5 +7,6 @@
 #include "base/macros.h"
 
 int slurp(int fd, size_t max, uint8_t **ret, size_t *ret_size);
-/* The same for a path below a directory; symbolic links lead nowhere, neither do special files. */
+/* A path below a directory; symbolic links lead nowhere, neither do special files. */
+int slurp_open_at(int dir_fd, const char *path, int *ret_fd);
 int slurp_at(int dir_fd, const char *path, size_t max, uint8_t **ret, size_t *ret_size);

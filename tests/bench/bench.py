@@ -237,7 +237,7 @@ def templates(arguments):
     with tempfile.TemporaryDirectory() as directory:
         root = make_root(pathlib.Path(directory))
         for name, how in TEMPLATES.items():
-            ctl_ok("template", "build", name, "--rootfs", arguments.rootfs or root, *options, *how, timeout=900)
+            ctl_ok("template", "build", name, "--from", arguments.rootfs or root, *options, *how, timeout=900)
 
 
 def measure(arguments, result):

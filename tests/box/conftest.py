@@ -37,7 +37,7 @@ def template(host, tmp_path_factory):
     def make(words=""):
         name = "payload" + ("-" + words.replace(" ", "-").replace("=", "-") if words else "")
         if name not in made:
-            cubetest.ctl_ok("template", "build", name, "--rootfs", root, "--kernel", PAYLOAD, "--memory", "64M",
+            cubetest.ctl_ok("template", "build", name, "--from", root, "--kernel", PAYLOAD, "--memory", "64M",
                             "--disk", "64M", "--no-warm", *(["--cmdline", words] if words else []))
             made[name] = True
         return name

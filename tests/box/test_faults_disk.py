@@ -71,7 +71,7 @@ def test_what_can_not_be_kept_is_refused_and_what_is_kept_stays(nothing_left, tm
                 assert sector(running, 5) == "running"
                 if not again:
                     crash()
-            told = ctl("template", "build", "other", "--rootfs", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--no-warm")
+            told = ctl("template", "build", "other", "--from", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--no-warm")
             assert told.returncode != 0 and b"nput/output error" in told.stderr, told
             resume(paused)
             assert sector(paused, 5) == "paused"

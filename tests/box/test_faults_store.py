@@ -39,7 +39,7 @@ def small(path, limits):
 @contextlib.contextmanager
 def small_store(root, limits):
     with small(STORE, limits):
-        ctl_ok("template", "build", "payload", "--rootfs", make_root(root), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M", "--no-warm")
+        ctl_ok("template", "build", "payload", "--from", make_root(root), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M", "--no-warm")
         yield
 
 

@@ -41,13 +41,13 @@ def test_an_option_that_does_not_exist_is_named_by_the_api(clean):
 def test_a_kernel_that_is_none_is_refused(clean, tmp_path):
     junk = tmp_path / "vmlinuz"
     junk.write_bytes(os.urandom(8192))
-    result = ctl("template", "build", "junk", "--rootfs", tmp_path, "--kernel", junk)
+    result = ctl("template", "build", "junk", "--from", tmp_path, "--kernel", junk)
     assert result.returncode == 1 and b"kernel" in result.stderr.lower()
     assert ctl("template", "show", "junk").returncode == 1
 
 
 def test_a_root_file_system_without_files_is_refused(clean, tmp_path):
-    result = ctl("template", "build", "empty", "--rootfs", tmp_path, "--kernel", PAYLOAD)
+    result = ctl("template", "build", "empty", "--from", tmp_path, "--kernel", PAYLOAD)
     assert result.returncode == 1 and b"the root file system holds no files" in result.stderr
     assert ctl("template", "show", "empty").returncode == 1
 

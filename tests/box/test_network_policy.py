@@ -48,7 +48,7 @@ def test_at_the_creation(words, peers):
 
 
 def test_a_template_s_policy_is_that_of_its_sandboxes(template, tmp_path):
-    ctl_ok("template", "build", "talkative", "--rootfs", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M", "--no-warm",
+    ctl_ok("template", "build", "talkative", "--from", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M", "--no-warm",
            "--allow", WORLD)
     try:
         restart()  # it is on disk
@@ -65,7 +65,7 @@ def test_a_template_s_policy_is_that_of_its_sandboxes(template, tmp_path):
 
 
 def test_a_builder_s_policy_is_not_that_of_its_template(template, tmp_path):
-    ctl_ok("template", "build", "fetched", "--rootfs", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
+    ctl_ok("template", "build", "fetched", "--from", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
            "--build-network", "internet", "--setup", "true")
     try:
         with created("--template", "fetched", "--timeout", "1h") as sandbox_id:

@@ -120,7 +120,7 @@ def small_disk(template, tmp_path):
     run("systemctl", "stop", "cubed.service", check=True)
     run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", "/var/lib/cubed", check=True)
     run("systemctl", "start", "cubed.service", check=True)
-    ctl_ok("template", "build", "payload", "--rootfs", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
+    ctl_ok("template", "build", "payload", "--from", make_root(tmp_path), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
            "--no-warm")
     yield
     run("systemctl", "stop", "cubed.service", check=True)

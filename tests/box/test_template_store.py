@@ -22,7 +22,7 @@ STORE = "/var/lib/cubed/templates"
 
 
 def build(root, name, *options, warm=False):
-    return cubetest.ctl_ok("template", "build", name, "--rootfs", root, "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
+    return cubetest.ctl_ok("template", "build", name, "--from", root, "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
                            *(() if warm else ("--no-warm",)), *options).strip()
 
 

@@ -13,7 +13,7 @@ from conftest import PAYLOAD
 
 
 def arguments(root, name, *options, words=""):
-    return ["template", "build", name, "--rootfs", str(root), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
+    return ["template", "build", name, "--from", str(root), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
             *(["--cmdline", words] if words else []), *options]
 
 

@@ -593,6 +593,15 @@ static int on_build_step(sd_event_source *source, uint64_t usec, void *userdata)
 
 static int log_fds[2];
 
+/* Of an image layout. */
+static void read_index(int dir_fd, char *buf, size_t size) {
+        int fd = openat(dir_fd, "index.json", O_RDONLY|O_CLOEXEC);
+
+        if (fd >= 0 && read(fd, buf, size - 1) < 0)
+                perror("index.json");
+        safe_close(fd);
+}
+
 int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **ret, sd_bus_error *error) {
         Job *j = new0(Job, 1);
         sd_event_source *source;
@@ -620,6 +629,12 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
 
                 if (fstat(c->fd, &st) >= 0)
                         (void) dprintf(log_fds[1], "copy of %s to %s\n", S_ISDIR(st.st_mode) ? "a directory" : "a file", c->path);
+        }
+        if (params->image) {
+                char text[4096] = "";
+
+                read_index(params->rootfs_fd, text, sizeof(text));
+                (void) dprintf(log_fds[1], "image \"%s\" of %s\n", params->image, text);
         }
         return sd_event_add_time_relative(m->event, &source, CLOCK_MONOTONIC, 50 * USEC_PER_MSEC, 0, on_build_step, j);
 }

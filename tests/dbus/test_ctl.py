@@ -427,11 +427,11 @@ def test_check(host):
 
 def test_template_verbs(host, tmp_path):
     (tmp_path / 'root.tar').write_bytes(b'')
-    good = host.ctl('template', 'build', 'mine:1', '--rootfs', tmp_path / 'root.tar', '--memory', '256M')
+    good = host.ctl('template', 'build', 'mine:1', '--from', tmp_path / 'root.tar', '--memory', '256M')
     assert good.returncode == 0 and good.stdout == 'tfakefakefake\n'
     assert 'making the root image' in good.stderr and 'line at 25' in good.stderr
-    assert host.ctl('-q', 'template', 'build', 'mine', '--rootfs', tmp_path / 'root.tar').stderr == ''
-    bad = host.ctl('template', 'build', 'broken', '--rootfs', tmp_path / 'root.tar')
+    assert host.ctl('-q', 'template', 'build', 'mine', '--from', tmp_path / 'root.tar').stderr == ''
+    bad = host.ctl('template', 'build', 'broken', '--from', tmp_path / 'root.tar')
     assert bad.returncode == 1 and 'not a tar' in bad.stderr and bad.stdout == ''
     assert 'Memory=536870912' in host.ctl('template', 'show', 'python').stdout
     assert 'in use' in host.ctl('template', 'rm', 'python').stderr
@@ -450,7 +450,7 @@ def test_template_alias(host, tmp_path):
     assert host.ctl('template', 'alias', '--remove', 'stable').returncode == 0
     assert "No template 'stable'" in host.ctl('template', 'show', 'stable').stderr
     assert "No template has the name 'stable:latest'" in host.ctl('template', 'alias', '--remove', 'stable').stderr
-    built = host.ctl('template', 'build', 'mine', '--rootfs', tmp_path / 'root.tar', '--alias', 'a', '--alias', 'b:1')
+    built = host.ctl('template', 'build', 'mine', '--from', tmp_path / 'root.tar', '--alias', 'a', '--alias', 'b:1')
     assert built.returncode == 0 and 'also named a:latest\nalso named b:1\n' in built.stderr
 
 
@@ -470,7 +470,7 @@ def test_template_build_from_a_file(host, tmp_path):
     (repository / 'app').mkdir(parents=True)
     (repository / 'root.tar').write_bytes(b'')
     (repository / 'cube.json').write_text(json.dumps({
-        'name': 'web:1', 'rootfs': 'root.tar', 'memory': '256M', 'cpus': 2, 'copy': ['app:/srv/app'], 'alias': ['web'],
+        'name': 'web:1', 'from': 'root.tar', 'memory': '256M', 'cpus': 2, 'copy': ['app:/srv/app'], 'alias': ['web'],
         'setup': ['true'], 'network': 'internet'}))
     good = host.ctl('template', 'build', '--file', repository / 'cube.json')
     assert good.returncode == 0 and 'copy of a directory to /srv/app\n' in good.stderr and 'also named web:latest' in good.stderr
@@ -478,7 +478,7 @@ def test_template_build_from_a_file(host, tmp_path):
     other = host.ctl('template', 'build', 'mine', '--file', repository / 'cube.json', '--network', 'deny', '--alias', 'b', '--alias', 'c')
     assert 'also named b:latest\nalso named c:latest\n' in other.stderr and 'also named web' not in other.stderr
     assert 'build mine: network deny' in host.log()
-    (repository / 'cube.json').write_text('{"name": "web", "rootfs": "root.tar", "colour": "red"}')
+    (repository / 'cube.json').write_text('{"name": "web", "from": "root.tar", "colour": "red"}')
     bad = host.ctl('template', 'build', '--file', repository / 'cube.json')
     assert bad.returncode == 1 and 'there is no key "colour"' in bad.stderr
 
@@ -519,7 +519,7 @@ def test_template_build_copies(host, tmp_path):
     (tmp_path / 'root.tar').write_bytes(b'')
     (tmp_path / 'app').mkdir()
     (tmp_path / 'a:b').write_text('x')
-    build = ['template', 'build', 'mine', '--rootfs', tmp_path / 'root.tar']
+    build = ['template', 'build', 'mine', '--from', tmp_path / 'root.tar']
     good = host.ctl(*build, '--copy', f'{tmp_path}/app:/srv/app', '--copy', f'{tmp_path}/a:b:/etc/')
     assert good.returncode == 0
     assert 'copy of a directory to /srv/app\n' in good.stderr and 'copy of a file to /etc/a:b\n' in good.stderr
@@ -533,7 +533,7 @@ def test_template_build_copies(host, tmp_path):
 
 def test_template_build_cancel(host, tmp_path):
     (tmp_path / 'root.tar').write_bytes(b'')
-    p = subprocess.Popen([CUBECTL, 'template', 'build', 'slow', '--rootfs', str(tmp_path / 'root.tar')], env=host.env,
+    p = subprocess.Popen([CUBECTL, 'template', 'build', 'slow', '--from', str(tmp_path / 'root.tar')], env=host.env,
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert p.stderr.readline()
     p.send_signal(signal.SIGINT)
@@ -563,18 +563,18 @@ def test_template_build_cancel(host, tmp_path):
     (['forward', 'i99999999999', '80'], "No sandbox 'i99999999999'"),
     (['list', 'x'], "does not take 'x'"),
     (['list', '--nosuch'], 'nosuch'),
-    (['template', 'build', 'a/b', '--rootfs', '/x'], 'not NAME'),
+    (['template', 'build', 'a/b', '--from', '/x'], 'not NAME'),
     (['template', 'build', '--file', '/nonexistent'], 'No such file'),
     (['template', 'build', '--file', '/dev/null'], 'ends amid something'),
-    (['template', 'build', 'a'], 'needs --rootfs'),
-    (['template', 'build', 'a', '--rootfs', '/x', '--alias', 'a/b'], 'not NAME'),
+    (['template', 'build', 'a'], 'needs --from'),
+    (['template', 'build', 'a', '--from', '/x', '--alias', 'a/b'], 'not NAME'),
     (['template', 'alias', 'a/b', 'python'], 'not NAME'),
     (['template', 'export', 'python'], 'needs more arguments'),
     (['template', 'export', 'nosuch', '-'], "No template 'nosuch'"),
     (['template', 'import', '/dev/null', 'a/b'], 'not NAME'),
     (['template', 'alias', 'a'], 'needs more arguments'),
     (['template', 'alias', 'a', 'nosuch'], "No template 'nosuch'"),
-    (['template', 'build', 'a', '--rootfs', '/nonexistent'], 'No such file'),
+    (['template', 'build', 'a', '--from', '/nonexistent'], 'No such file'),
     (['create', 'python'], 'nothing to start from'),
     (['create', 'snapshot:s99999999999', '--template', 'python'], 'two things'),
     (['create', 'snapshot:s99999999999'], "No snapshot 's99999999999'"),

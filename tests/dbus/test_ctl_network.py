@@ -144,9 +144,9 @@ def test_status_of_the_service(host, guest):
     (['limit', 'i99999999999', '--cpu-quota', '50'], 'percentage'),
     (['limit', 'i99999999999', '--disk', '1G'], 'disk'),
     (['limit', 'i99999999999', '--bandwidth-out', '1M'], "No sandbox 'i99999999999'"),
-    (['template', 'build', 'a', '--rootfs', '/x', '--network', 'yes'], 'deny or internet'),
-    (['template', 'build', 'a', '--rootfs', '/x', '--build-network', 'yes'], '--build-network=yes'),
-    (['template', 'build', 'a', '--rootfs', '/x', '--no-warm', '--build-allow', 'x'], '--build-allow'),
+    (['template', 'build', 'a', '--from', '/x', '--network', 'yes'], 'deny or internet'),
+    (['template', 'build', 'a', '--from', '/x', '--build-network', 'yes'], '--build-network=yes'),
+    (['template', 'build', 'a', '--from', '/x', '--no-warm', '--build-allow', 'x'], '--build-allow'),
 ])
 def test_bad_input(host, argv, words):
     result = host.ctl(*argv)

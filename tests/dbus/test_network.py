@@ -354,7 +354,7 @@ def test_fork(host, guest):
 def build(host, name, tmp_path, *options, uid=0):
     (tmp_path / 'root.tar').touch()
     with open(tmp_path / 'root.tar', 'rb'):
-        return host.ctl('template', 'build', name, '--rootfs', tmp_path / 'root.tar', *options, uid=uid)
+        return host.ctl('template', 'build', name, '--from', tmp_path / 'root.tar', *options, uid=uid)
 
 
 def test_limits(host):

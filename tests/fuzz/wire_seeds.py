@@ -407,6 +407,38 @@ def images():
         yield b'\3' + bytes(data)
 
 
+def upper_layer():
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode='w') as tar:
+        for name, kind, link in (('etc/.wh.passwd', tarfile.REGTYPE, ''), ('usr/.wh..wh..opq', tarfile.REGTYPE, ''),
+                                 ('usr/bin/b', tarfile.LNKTYPE, 'etc/hostname'), ('lib', tarfile.SYMTYPE, 'usr/lib'),
+                                 ('lib/x', tarfile.REGTYPE, ''), ('dev/null', tarfile.CHRTYPE, '')):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, link
+            tar.addfile(info)
+    return out.getvalue()
+
+
+def ocis():
+    lower, upper = archive(pax=False), upper_layer()
+    for layers in ([lower], [lower, upper], [gzip.compress(lower, mtime=0), gzip.compress(upper, mtime=0)], [b'', upper], [bytes(1024), upper]):
+        yield b'\0' + b''.join(struct.pack('<H', len(data)) + data for data in layers)
+    digest = 'sha256:' + '0' * 64
+    entry = {'mediaType': 'application/vnd.oci.image.manifest.v1+json', 'digest': digest, 'size': 1}
+    for change in ({}, {'platform': {'os': 'linux', 'architecture': 'amd64'}}, {'platform': {'os': 'linux', 'architecture': 'arm'}},
+                   {'annotations': {'org.opencontainers.image.ref.name': 'a'}}, {'digest': 'sha512:0'}, {'size': -1},
+                   {'mediaType': 'application/vnd.oci.image.index.v1+json'}):
+        yield b'\1' + json.dumps({'manifests': [entry | change]}).encode()
+        yield b'\1' + json.dumps({'manifests': [entry | change, entry]}).encode()
+    config = {'architecture': 'amd64', 'os': 'linux', 'config': {
+        'Env': ['PATH=/bin', 'x', 'A=b\n'], 'User': 'a:b', 'WorkingDir': 'srv', 'Entrypoint': ['a'], 'Cmd': ['b', ''], 'ExposedPorts': {'1/tcp': {}}}}
+    for change in ({}, {'architecture': 'arm'}, {'config': None}, {'config': {'Env': {}}}, {'config': {'Env': ['A=b'] * 1100}}):
+        yield b'\2' + json.dumps(config | change).encode()
+    yield b'\2{}\n-\n' + json.dumps({'config': entry, 'layers': [entry]}).encode()
+    yield bytes([3, 0, 0, 0, 8, 0, 1, 0, 5, 2, 6, 0, 2, 0, 8, 1, 9, 1, 0, 0, 13, 8, 0, 13, 0, 8, 0, 8, 0])
+    yield bytes([3, 1, 0, 3, 1, 1, 0, 2, 8, 0, 1, 0, 2, 8, 1, 13, 0])
+
+
 # Calls on the bus: see fuzz-options.c for the order of keys and kinds
 
 KEYS = ['memory', 'cpus', 'disk', 'timeout', 'idle-timeout', 'on-timeout', 'checkpoint', 'cpu-quota', 'hostname', 'request-id',
@@ -487,5 +519,5 @@ def forms():
                                 b'Content-Disposition: form-data; name=n\r\n\r\n\r\r\n--b--end')
 
 
-SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'http': requests, 'image': images, 'kernel': kernels, 'multipart': forms, 'netd': netds, 'options': options, 'pack': packs,
+SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'http': requests, 'image': images, 'kernel': kernels, 'multipart': forms, 'netd': netds, 'oci': ocis, 'options': options, 'pack': packs,
          'policy': policies, 'resolver-link': resolver_links, 'stored': storeds}

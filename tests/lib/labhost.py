@@ -10,7 +10,7 @@ PLACE = "/srv/cubed"
 
 def build_template(name, *options):
     if cubetest.ctl("template", "show", name).returncode != 0:
-        cubetest.ctl_ok("template", "build", name, "--rootfs", f"{PLACE}/python.squashfs", *options, timeout=600)
+        cubetest.ctl_ok("template", "build", name, "--from", f"{PLACE}/python.squashfs", *options, timeout=600)
 
 
 def prepare():

@@ -100,6 +100,13 @@ def test_users(agent):
     assert agent.run("id", "-un", USER="0")[1] == b"root\n"
     with refused(errno.ENOENT, "user nosuchuser"):
         agent.exec("id", USER="nosuchuser")
+    # As container images name them: that group, and none of the user's own.
+    _, out, _ = agent.run("id", USER="nobody:daemon")
+    assert b"uid=65534(nobody) gid=1(daemon) groups=1(daemon)\n" == out
+    assert agent.run("sh", "-c", "id -u; id -G", USER="54321:777")[1] == b"54321\n777\n"
+    assert agent.run("id", "-un", USER="nobody:")[1] == b"nobody\n"
+    with refused(errno.ENOENT, "user nobody:nosuchgroup"):
+        agent.exec("id", USER="nobody:nosuchgroup")
     # Effective privilege really is gone.
     assert agent.run("cat", "/etc/shadow", USER="nobody")[0]["EXIT_CODE"] == 1
 

@@ -158,6 +158,10 @@ static void do_exec(Conn *c, uint32_t id, Body body) {
                         args.argv[args.argc++] = keep_string(data, r.len);
                 if (r.tag == AGENT_TAG_ENV && args.n_env < ELEMENTSOF(args.env))
                         args.env[args.n_env++] = keep_string(data, r.len);
+                if (r.tag == AGENT_TAG_USER)
+                        args.user = keep_string(data, r.len);
+                if (r.tag == AGENT_TAG_CWD)
+                        args.cwd = keep_string(data, r.len);
         }
 
         if (args.argc > 0 && hostile_exec(c, id, args.argv[0]))

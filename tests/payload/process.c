@@ -392,6 +392,11 @@ static bool start_short_program(Process *p, const Args *a) {
         } else if (streq(name, "env")) {
                 add_words(p, 0, a->env, a->n_env, "\n");
                 finish(p, 0);
+        } else if (streq(name, "who-and-where")) {
+                const char *words[] = { a->user ? a->user : "-", a->cwd ? a->cwd : "-" };
+
+                add_words(p, 0, words, 2, " ");
+                finish(p, 0);
         } else if (streq(name, "count"))
                 run_count(p);
         else if (streq(name, "clock"))

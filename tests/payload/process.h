@@ -4,7 +4,7 @@
 /* Processes that aren't: state machines with a pid, three streams and an exit status.
  *
  *   sh -c WORDS                what they say, as a process of its own
- *   : | true | false | exit N  echo WORDS... | err WORDS... (to stderr) | env
+ *   : | true | false | exit N  echo WORDS... | err WORDS... (to stderr) | env | who-and-where
  *   tries N                    fails until it has run N times
  *   cat                        stdin to stdout, up to the end
  *   wc                         counts stdin's bytes, prints the number
@@ -51,6 +51,7 @@ typedef struct Args {
         unsigned argc;
         const char *env[32];
         unsigned n_env;
+        const char *user, *cwd;    /* NULL: not said */
 } Args;
 
 /* NULL: no such program, or too many processes. The strings are copied where needed. */

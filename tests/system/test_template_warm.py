@@ -20,7 +20,7 @@ ASK = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:800
 
 
 def arguments(name, *options):
-    return ["template", "build", name, "--rootfs", f"{PLACE}/python.squashfs", *options]
+    return ["template", "build", name, "--from", f"{PLACE}/python.squashfs", *options]
 
 
 @pytest.fixture(scope="module")

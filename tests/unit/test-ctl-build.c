@@ -53,7 +53,7 @@ TEST(copies_that_go_nowhere_are_refused) {
                 assert_eq(build(&o, BUILD_COPY, "a:/a"), 1);
         assert_true(build(&o, BUILD_COPY, "a:/a") < 0);
         build_options_done(&o);
-        o = (BuildOptions) { .rootfs = "-", .no_warm = true };
+        o = (BuildOptions) { .from = "-", .no_warm = true };
         assert_eq(build(&o, BUILD_COPY, "a:/a"), 1);
         assert_true(build_options_check(&o) < 0);
         build_options_done(&o);
@@ -82,7 +82,7 @@ TEST(the_environment_is_that_of_exec) {
 }
 
 TEST(a_cold_template_runs_nothing) {
-        BuildOptions o = { .rootfs = "-" };
+        BuildOptions o = { .from = "-" };
 
         assert_ok(build_options_check(&o));
         assert_eq(build(&o, BUILD_NO_WARM, NULL), 1);
@@ -91,12 +91,12 @@ TEST(a_cold_template_runs_nothing) {
         assert_true(build_options_check(&o) < 0);
         o.no_warm = false;
         assert_ok(build_options_check(&o));
-        o.rootfs = NULL;
+        o.from = NULL;
         assert_true(build_options_check(&o) < 0);
 }
 
 TEST(what_is_reached_in_the_build_and_what_later) {
-        BuildOptions o = { .rootfs = "-" };
+        BuildOptions o = { .from = "-" };
 
         assert_eq(build(&o, CTL_OPTION_POLICY + POLICY_ALLOW, "example.com"), 1);
         assert_ok(build_options_check(&o));

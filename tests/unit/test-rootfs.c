@@ -4,6 +4,7 @@
 #include <locale.h>
 #include <sys/xattr.h>
 
+#include "daemon/image/clean-tar.h"
 #include "daemon/image/rootfs.h"
 #include "daemon/image/slurp.h"
 #include "temp-dir.h"
@@ -84,17 +85,17 @@ static void list(const TempDir *d, char *ret, size_t size) {
 }
 
 TEST(clean_paths) {
-        assert_streq(rootfs_clean_path("./usr/bin"), "usr/bin");
-        assert_streq(rootfs_clean_path("/usr//bin/"), "usr//bin/");
-        assert_streq(rootfs_clean_path("././//./a"), "a");
-        assert_streq(rootfs_clean_path("."), "");
-        assert_streq(rootfs_clean_path("/"), "");
-        assert_streq(rootfs_clean_path("a/..b/c.."), "a/..b/c..");
-        assert_streq(rootfs_clean_path(".a"), ".a");
-        assert_true(!rootfs_clean_path(".."));
-        assert_true(!rootfs_clean_path("a/../b"));
-        assert_true(!rootfs_clean_path("/.."));
-        assert_true(!rootfs_clean_path("a/.."));
+        assert_streq(clean_tar_path("./usr/bin"), "usr/bin");
+        assert_streq(clean_tar_path("/usr//bin/"), "usr//bin/");
+        assert_streq(clean_tar_path("././//./a"), "a");
+        assert_streq(clean_tar_path("."), "");
+        assert_streq(clean_tar_path("/"), "");
+        assert_streq(clean_tar_path("a/..b/c.."), "a/..b/c..");
+        assert_streq(clean_tar_path(".a"), ".a");
+        assert_true(!clean_tar_path(".."));
+        assert_true(!clean_tar_path("a/../b"));
+        assert_true(!clean_tar_path("/.."));
+        assert_true(!clean_tar_path("a/.."));
 }
 
 TEST(an_archive_of_nothing_but_the_root_holds_no_files) {
@@ -146,7 +147,7 @@ TEST(bad_tars) {
         assert_eq(convert_item('h', "a", "../../etc/shadow"), -EBADMSG);
         assert_ok(convert_item('l', "a", "../../etc/shadow"));
         assert_eq(convert_item('f', "manifest.json", "[]"), -EINVAL);
-        assert_true(strstr(fault.text, "docker export"));
+        assert_true(strstr(fault.text, "docker-archive:FILE"));
 
         memset(big, 'x', sizeof(big) - 1);
         big[sizeof(big) - 1] = 0;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 #include "daemon/template-build.h"
 #include "make-agent.h"
 #include "make-elf.h"
+#include "make-oci.h"
 #include "temp-dir.h"
 #include "test.h"
 
@@ -305,6 +307,118 @@ TEST(directory_and_image) {
         close(p.rootfs_fd);
         assert_streq(lab.template->file_sha256[TEMPLATE_FILE_ROOT], first->file_sha256[TEMPLATE_FILE_ROOT]);
         assert_true(template_store_find(lab.store, 0, "python:image") == lab.template);
+}
+
+/* What unsquashfs lists of the template's root image, beneath the root: "MODE OWNER/GROUP PATH", then " -> TARGET". */
+static void list_root(const Lab *lab, char *ret, size_t size) {
+        char command[512];
+
+        (void) snprintf(command, sizeof(command), "unsquashfs -d '' -lln %s/store/%s/root.img | tail -n +2 | awk '{ $3=$4=$5=\"\"; print }' | "
+                        "tr -s ' '", lab->dir.path, lab->template->id);
+        FILE *f = popen(command, "re");
+        assert(f);
+        size_t n = fread(ret, 1, size - 1, f);
+        ret[n] = 0;
+        assert(pclose(f) == 0);
+}
+
+static void make_container_image(MadeImage *m) {
+        static const MadeFile lower[] = {
+                { 'd', "etc", .mode = 0750, .gid = 3 }, { 'f', "etc/old", "old" }, { 'f', "bin/su", "su", .mode = 04755 },
+                { 'f', "bin/ping", "ping", .xattr = "user.caps=raw", .uid = 7 },
+        };
+        static const MadeFile upper[] = {
+                { 'f', "etc/.wh.old", "" }, { 'h', "bin/su2", "bin/su" }, { 'l', "sbin", "bin" },
+                { 'f', "sbin/new", "new", .uid = 70000, .gid = 8 },
+        };
+        const MadeLayer layers[] = { { lower, ELEMENTSOF(lower) }, { upper, ELEMENTSOF(upper) } };
+
+        for (size_t i = 0; i < ELEMENTSOF(layers); i++)
+                made_add_layer(m, &layers[i]);
+        m->config = "{\"Env\":[\"PATH=/opt/bin\",\"A=b\"],\"User\":\"app:web\",\"WorkingDir\":\"/srv\"}";
+        made_seal(m);
+        assert_ok(chmod(m->dir.path, 0755));
+}
+
+/* An extended attribute of a file in the root image, where the file system that it is unpacked to has any. */
+static void check_attribute(const Lab *lab, const char *file, const char *name, const char *value) {
+        char command[512], path[256], text[64] = "";
+
+        (void) snprintf(command, sizeof(command), "cd %s && unsquashfs -d unpacked -quiet -no-progress store/%s/root.img %s",
+                        lab->dir.path, lab->template->id, file);
+        FILE *f = popen(command, "re");
+        assert(f && pclose(f) == 0);
+        (void) snprintf(path, sizeof(path), "%s/unpacked/%s", lab->dir.path, file);
+        if (setxattr(lab->agent, "user.test", "", 0, 0) < 0) {
+                printf("# no extended attributes here: %s\n", strerror(errno));
+                return;
+        }
+        assert_eq(lgetxattr(path, name, text, sizeof(text) - 1), strlen(value));
+        assert_streq(text, value);
+}
+
+TEST(container_image) {
+        _cleanup_image_ MadeImage m = make_image();
+        _cleanup_lab_ Lab lab;
+        char text[4096];
+
+        lab_init(&lab);
+        make_container_image(&m);
+        TemplateBuildParams p = lab_params(&lab);
+        p.image = "";
+        p.rootfs_fd = m.dir.fd;
+        if (build(&lab, &p) < 0)
+                test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
+        assert_streq(lab.template->root_type, "squashfs");
+        list_root(&lab, text, sizeof(text));
+        assert_streq(text, "drwxr-xr-x 0/0 /bin\n-rw-r--r-- 70000/8 /bin/new\n-rw-r--r-- 7/0 /bin/ping\n"
+                     "-rwsr-xr-x 0/0 /bin/su\n-rwsr-xr-x 0/0 /bin/su2\ndrwxr-x--- 0/3 /etc\nlrwxrwxrwx 0/0 /sbin -> bin\n"
+                     "drwxr-xr-x 0/0 /srv\n");
+
+        check_attribute(&lab, "bin/ping", "user.caps", "raw");
+
+        /* How its programs are run is kept with it. */
+        for (int i = 0; i < 2; i++) {
+                const ExecDefaults *d = &template_store_find(lab.store, 0, "python")->defaults;
+
+                assert_streq(d->env[0], "PATH=/opt/bin");
+                assert_streq(d->env[1], "A=b");
+                assert_true(!d->env[2]);
+                assert_streq(d->user, "app:web");
+                assert_streq(d->cwd, "/srv");
+                lab.store = template_store_free(lab.store);
+                lab_load(&lab);
+        }
+}
+
+TEST(container_images_that_are_refused) {
+        static const MadeFile out = { 'f', "../../../../tmp/escaped", "x" };
+        _cleanup_image_ MadeImage m = make_image(), hostile = make_image();
+        _cleanup_lab_ Lab lab;
+        char path[128];
+
+        lab_init(&lab);
+        make_container_image(&m);
+        TemplateBuildParams p = lab_params(&lab);
+        p.rootfs_fd = m.dir.fd;
+        p.image = "nightly";
+        assert_true(build(&lab, &p) < 0);
+        assert_true(strstr(lab.message, "rootfs: cube-image: there is no image named \"nightly\""));
+
+        p.image = "";
+        made_blob_path(m.digests[1], path);
+        temp_dir_write(&m.dir, path, "x", 1);
+        assert_true(build(&lab, &p) < 0);
+        assert_true(strstr(lab.message, "root: cube-image: layer 2 of 2: wrong checksum"));
+
+        made_add_layer(&hostile, &(MadeLayer) { &out, 1 });
+        made_seal(&hostile);
+        assert_ok(chmod(hostile.dir.path, 0755));
+        p.rootfs_fd = hostile.dir.fd;
+        assert_true(build(&lab, &p) < 0);
+        assert_true(strstr(lab.message, "root: cube-image: layer 1 of 1: \"../../../../tmp/escaped\" leads out of the root"));
+        assert_eq(count_entries(&lab), 0);
+        assert_eq(access("/tmp/escaped", F_OK), -1);
 }
 
 TEST(stream) {
