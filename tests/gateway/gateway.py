@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cube-gateway as a process of a user of its own, on a private bus with cubed's bus front over a fake core."""
 
+import contextlib
 import http.client
 import importlib.util
 import json
@@ -101,10 +102,10 @@ class Gateway:
         result = host.run(GATEWAY, f'--new-host-key={self.host_key}')
         assert result.returncode == 0, result.stderr
         os.chown(self.host_key, UID, UID)
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind(str(self.socket))
-        self.listener.listen(128)
-        os.set_inheritable(self.listener.fileno(), True)
+        self.unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.unix.bind(str(self.socket))
+        self.unix.listen(128)
+        self.listener = self.unix
 
     def start(self, config=''):
         self.config.write_text(f'[Gateway]\nRequestsPerSecond=100000\nRequestsBurst=1000000\n{config}')
@@ -136,6 +137,18 @@ class Gateway:
     def restart(self, config=''):
         self.stop()
         self.start(config)
+
+    @contextlib.contextmanager
+    def on_loopback(self):
+        """For clients that know no unix sockets: its URL."""
+        self.stop()
+        with socket.create_server(('127.0.0.1', 0), backlog=128) as self.listener:
+            self.start()
+            try:
+                yield f'http://127.0.0.1:{self.listener.getsockname()[1]}'
+            finally:
+                self.listener = self.unix
+                self.restart()
 
     def log(self):
         return self.log_path.read_text()
