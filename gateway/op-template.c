@@ -8,17 +8,39 @@
 
 #define MEBIBYTE (1024 * 1024)
 
+/* A name of cubed's, NAME:TAG, and the same as clients ask for it, without the tag. */
+static int add_name(json_object *names, json_object *aliases, const char *name) {
+        size_t n = strcspn(name, ":");
+
+        if (!*name)
+                return 0;
+        if (json_object_array_add(names, json_object_new_string(name)) < 0)
+                return -ENOMEM;
+        for (size_t i = 0; i < json_object_array_length(aliases); i++) {
+                const char *other = json_object_get_string(json_object_array_get_idx(aliases, i));
+                if (strlen(other) == n && memcmp(other, name, n) == 0)
+                        return 0;
+        }
+        return json_object_array_add(aliases, json_object_new_string_len(name, (int) n)) < 0 ? -ENOMEM : 0;
+}
+
+/* Both lists are the caller's. */
+static int collect_names(json_object *p, json_object *names, json_object *aliases) {
+        json_object *more = info_get(p, "Aliases");
+
+        int r = names && aliases ? add_name(names, aliases, info_string(p, "Name")) : -ENOMEM;
+        for (size_t i = 0; r >= 0 && json_object_is_type(more, json_type_array) && i < json_object_array_length(more); i++)
+                r = add_name(names, aliases, strempty(json_object_get_string(json_object_array_get_idx(more, i))));
+        return r;
+}
+
 static json_object *template_to_json(json_object *p) {
         json_object *o = json_object_new_object(), *names = json_object_new_array(), *aliases = json_object_new_array();
-        const char *id = info_string(p, "Id"), *name = info_string(p, "Name");
-        json_object *bare = json_object_new_string_len(name, (int) strcspn(name, ":"));
+        const char *id = info_string(p, "Id");
         char created[TIMESTAMP_MAX];
 
         (void) timestamp_format(created, info_u64(p, "CreatedTimestamp"));
-        if (*name && aliases && bare && json_object_array_add(aliases, json_object_get(bare)) < 0)
-                json_object_put(bare);
-        json_object_put(bare);
-        if (o && names && aliases && (!*name || json_object_array_add(names, json_object_new_string(name)) == 0) &&
+        if (o && collect_names(p, names, aliases) >= 0 &&
             json_object_object_add(o, "templateID", json_object_new_string(id)) == 0 &&
             json_object_object_add(o, "buildID", json_object_new_string(id)) == 0 &&
             json_object_object_add(o, "public", json_object_new_boolean(true)) == 0 &&

@@ -102,6 +102,12 @@ def test_templates(client):
     assert 'python' in found and 'private' not in found
     assert found['python']['templateID'] == 'tpythonpython' and found['python']['names'] == ['python:latest']
     assert found['python']['public'] is True
+    assert client.gateway.host.ctl('template', 'alias', 'base:v1', 'python').returncode == 0
+    try:
+        (python,) = [t for t in client.call('GET', '/templates') if 'python' in t['aliases']]
+        assert python['aliases'] == ['python', 'base'] and python['names'] == ['python:latest', 'base:v1']
+    finally:
+        assert client.gateway.host.ctl('template', 'alias', '--remove', 'base:v1').returncode == 0
     assert client.call('GET', '/templates/aliases/python') == {'templateID': 'tpythonpython', 'public': True}
     client.fails('GET', '/templates/aliases/nosuch', 404)
     client.fails('GET', '/templates/aliases/private', 404)
