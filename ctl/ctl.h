@@ -114,6 +114,7 @@ int ctl_append_strings(sd_bus_message *m, const char *name, char **l);
 
 int ctl_check_id(const char *id);
 
+int verb_apikey(int argc, char **argv);
 int verb_check(int argc, char **argv);
 int verb_checkpoints(int argc, char **argv);
 int verb_cp(int argc, char **argv);

@@ -53,6 +53,9 @@ static const Verb verbs[] = {
           "  -n --lines=N            The last N only\n"
           "     --console            The guest's serial console instead\n", verb_logs, 1 },
         { "template", "list|show|build|alias|export|import|rm", "Manage templates", BUILD_HELP, verb_template, 1 },
+        { "apikey", "create|list|revoke", "Manage the API keys of cube-gateway",
+          "  create [NAME]  | list | revoke ID...\n"
+          "     --tenant=TENANT      Whose the new key is; default: its own\n", verb_apikey, 1 },
         { "gc", "", "Free what nothing refers to",
           "     --dry-run            Only say what that is\n", verb_gc, 1 },
         { "check", "", "Say what this host can do, and what to do about what it can't", NULL, verb_check, 1 },

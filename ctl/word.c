@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Verbs that have words of their own: template, policy. */
+/* Verbs that have words of their own: template, policy, apikey. */
 
 #include "ctl/ctl.h"
 

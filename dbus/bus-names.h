@@ -18,6 +18,12 @@
 /* Longest of the paths above, a slash, an id, a NUL. */
 #define CUBE_BUS_PATH_MAX (sizeof(CUBE_BUS_PATH_TEMPLATE) + 1 + 20)
 
+/* Of cube-gateway, which makes and revokes API keys. */
+#define GATEWAY_BUS_NAME "org.cubed.Gateway1"
+#define GATEWAY_BUS_PATH "/org/cubed/Gateway1"
+/* One of ListKeys: id, name, tenant, created. */
+#define GATEWAY_BUS_KEY "ssst"
+
 /* A file as StatFile and CopyFrom tell it, and ListDirectory in an array:
  * name, mode (type bits included), uid, gid, size, mtime (ns since the epoch), target of a link. */
 #define CUBE_BUS_FILE "suuutts"

@@ -35,7 +35,7 @@ def wait_for(what, condition, timeout=20):
 class Host:
     """The bus, what runs on it, and ways to call it."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, policies=(TOP / 'dbus/org.cubed.Cube1.conf',)):
         self.dir = directory
         self.processes = []
         self.hold = directory / 'hold'
@@ -43,7 +43,7 @@ class Host:
                         SYSTEMD_BUS_TIMEOUT='3s', TERM='dumb', FAKE_NETWORK_HOLD=str(self.hold))
         text = (TOP / 'tests/dbus/bus.conf.in').read_text()
         text = text.replace('@SOCKET@', f'{directory}/bus')
-        text = text.replace('@POLICY@', str(TOP / 'dbus/org.cubed.Cube1.conf'))
+        text = text.replace('@POLICIES@', '\n'.join(f'  <include>{p}</include>' for p in policies))
         (directory / 'bus.conf').write_text(text)
 
     def start(self, argv, **kwargs):

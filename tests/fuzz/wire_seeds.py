@@ -519,5 +519,22 @@ def forms():
                                 b'Content-Disposition: form-data; name=n\r\n\r\n\r\r\n--b--end')
 
 
-SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'http': requests, 'image': images, 'kernel': kernels, 'multipart': forms, 'netd': netds, 'oci': ocis, 'options': options, 'pack': packs,
+def gateway_requests():
+    targets = [b'/v2/sandboxes?metadata=k%2525201%3Dv%252526%25253D2&state=running,paused&limit=2&order=asc',
+               b'/v2/sandboxes?startedAfter=2026-01-02T03:04:05.678Z&nextToken=1767323045678901_abcdefghijkl&template=base',
+               b'/templates/tenant%2Fname%3Adefault', b'/sandboxes/abcdefghijkl-6532622b/connect']
+    bodies = [{'templateID': 'tenant/base:v1', 'timeout': 61, 'secure': True, 'autoPause': True, 'autoPauseMemory': False,
+               'autoResume': {'enabled': False}, 'envVars': {}, 'metadata': {'a': 'b\u00fc'}},
+              {'templateID': 'base', 'allow_internet_access': False,
+               'network': {'allowOut': ['1.1.1.1', '*.example.com', '2001:db8::/32'], 'denyOut': ['0.0.0.0/0', '10.0.0.0/8'],
+                           'allowPublicTraffic': True}},
+              {'allowOut': ['example.com'], 'denyOut': ['0.0.0.0/0'], 'timeout': 0}]
+    for n, target in enumerate(targets):
+        for body in bodies:
+            yield bytes([n & 1, len(target)]) + target + json.dumps(body).encode()
+
+
+SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'gateway': gateway_requests,
+         'http': requests, 'image': images, 'kernel': kernels, 'multipart': forms, 'netd': netds, 'oci': ocis,
+         'options': options, 'pack': packs,
          'policy': policies, 'resolver-link': resolver_links, 'stored': storeds}

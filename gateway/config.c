@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "base/macros.h"
+#include "base/parse.h"
+#include "gateway/config.h"
+#include "gateway/save-file.h"
+
+#define FILE_MAX (64U * 1024U)
+
+void config_init(GatewayConfig *c) {
+        *c = (GatewayConfig) {
+                .default_internet = true,
+                .timeout_max_usec = 24 * 3600 * USEC_PER_SEC,
+                .rate = { .per_second = 20, .burst = 100 },
+                .body_max = 1024 * 1024,
+                .connections_max = 1024,
+                .request_usec = 30 * USEC_PER_SEC,
+                .keepalive_usec = 650 * USEC_PER_SEC,
+        };
+}
+
+static int parse_count(const char *s, uint32_t min, uint32_t max, uint32_t *ret) {
+        uint32_t v;
+
+        int r = parse_u32(s, &v);
+        if (r < 0)
+                return r;
+        if (v < min || v > max)
+                return -ERANGE;
+        *ret = v;
+        return 0;
+}
+
+static int parse_time(const char *s, uint64_t *ret) {
+        uint64_t v;
+
+        int r = parse_usec(s, &v);
+        if (r < 0)
+                return r;
+        if (v < USEC_PER_SEC || v == UINT64_MAX)
+                return -ERANGE;
+        *ret = v;
+        return 0;
+}
+
+static int parse_body_max(const char *s, size_t *ret) {
+        uint64_t v;
+
+        int r = parse_size(s, &v);
+        if (r < 0)
+                return r;
+        if (v < 4096 || v > 16 * 1024 * 1024)
+                return -ERANGE;
+        *ret = (size_t) v;
+        return 0;
+}
+
+/* -ENOENT: no such key. */
+static int set_key(GatewayConfig *c, const char *key, const char *value) {
+        if (streq(key, "DefaultInternetAccess")) {
+                int r = parse_bool(value);
+                if (r >= 0)
+                        c->default_internet = r;
+                return r;
+        }
+        if (streq(key, "TimeoutMaxSec"))
+                return parse_time(value, &c->timeout_max_usec);
+        if (streq(key, "RequestsPerSecond"))
+                return parse_count(value, 1, 100000, &c->rate.per_second);
+        if (streq(key, "RequestsBurst"))
+                return parse_count(value, 1, 1000000, &c->rate.burst);
+        if (streq(key, "BodyMax"))
+                return parse_body_max(value, &c->body_max);
+        if (streq(key, "ConnectionsMax"))
+                return parse_count(value, 1, 16384, &c->connections_max);
+        if (streq(key, "RequestTimeoutSec"))
+                return parse_time(value, &c->request_usec);
+        if (streq(key, "KeepAliveSec"))
+                return parse_time(value, &c->keepalive_usec);
+        return -ENOENT;
+}
+
+static char *strip(char *s) {
+        s += strspn(s, " \t\r");
+        for (size_t n = strlen(s); n > 0 && strchr(" \t\r", s[n - 1]); n--)
+                s[n - 1] = 0;
+        return s;
+}
+
+/* NULL: fine. */
+static const char *take_line(GatewayConfig *c, char *line, bool *known_section) {
+        line = strip(line);
+        if (!*line || strchr("#;", *line))
+                return NULL;
+        if (*line == '[') {
+                *known_section = streq(line, "[Gateway]");
+                return *known_section ? NULL : "no such section, [Gateway] is the only one";
+        }
+        if (!*known_section)
+                return "not below [Gateway]";
+
+        char *value = line, *key = strsep(&value, "=");
+        if (!value)
+                return "neither KEY=VALUE nor a comment";
+        int r = set_key(c, strip(key), strip(value));
+        if (r == -ENOENT)
+                return "no such key, see cube-gateway(8)";
+        return r < 0 ? "not a value for this key, see cube-gateway(8)" : NULL;
+}
+
+int config_load(GatewayConfig *c, const char *path, ConfigWarn warn, void *userdata) {
+        _cleanup_free_ char *text = NULL;
+        bool known_section = false;
+        size_t size;
+        char *at, *line;
+
+        int r = load_file(path, FILE_MAX, &text, &size);
+        if (r == -ENOENT)
+                return 0;
+        if (r < 0)
+                return r;
+
+        at = text;
+        for (unsigned n = 1; (line = strsep(&at, "\n")); n++) {
+                const char *wrong = take_line(c, line, &known_section);
+                if (wrong)
+                        warn(userdata, path, n, wrong);
+        }
+        return 0;
+}

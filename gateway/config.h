@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* /etc/cubed/gateway.conf: KEY=VALUE lines below [Gateway], # and ; begin comments. Each key has a default. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gateway/rate.h"
+
+typedef struct GatewayConfig {
+        bool default_internet;       /* DefaultInternetAccess=yes: of a sandbox that says nothing */
+        uint64_t timeout_max_usec;   /* TimeoutMaxSec=24h: the longest that a client can ask for */
+        RateLimit rate;              /* RequestsPerSecond=20, RequestsBurst=100; of a key */
+        size_t body_max;             /* BodyMax=1M */
+        uint32_t connections_max;    /* ConnectionsMax=1024 */
+        uint64_t request_usec;       /* RequestTimeoutSec=30s: for a client to send one, and to take the answer */
+        uint64_t keepalive_usec;     /* KeepAliveSec=650s */
+} GatewayConfig;
+
+void config_init(GatewayConfig *c);
+/* Says what is wrong in a line, which is then left out. */
+typedef void (*ConfigWarn)(void *userdata, const char *path, unsigned line, const char *message);
+/* A file that is not there changes nothing. */
+int config_load(GatewayConfig *c, const char *path, ConfigWarn warn, void *userdata);

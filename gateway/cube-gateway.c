@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* cube-gateway: main. Speaks E2B's protocol to clients on one socket that systemd passes in, and D-Bus to cubed. */
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <systemd/sd-daemon.h>
+
+#include "gateway/bus-keys.h"
+#include "gateway/cubed.h"
+#include "gateway/log.h"
+
+#define KEYS_FILE "keys.json"
+#define HOST_KEY_NAME "host-key"
+
+typedef struct Arguments {
+        const char *config, *state, *host_key, *new_host_key;
+} Arguments;
+
+static const char usage[] =
+        "usage: cube-gateway [OPTION..]\n"
+        "Serves E2B's API for the sandboxes of this host. Started by cube-gateway.socket; see cube-gateway(8).\n"
+        "  --config=PATH        (/etc/cubed/gateway.conf)\n"
+        "  --state=DIRECTORY    where the keys are ($STATE_DIRECTORY)\n"
+        "  --host-key=PATH      what tokens are derived from ($CREDENTIALS_DIRECTORY/" HOST_KEY_NAME ")\n"
+        "  --new-host-key=PATH  makes one there, unless there is one, and ends\n"
+        "  --version, --help\n";
+
+/* 1: go on; 0: it has been answered. */
+static int read_arguments(int argc, char *argv[], Arguments *ret) {
+        enum { ARG_CONFIG = 256, ARG_STATE, ARG_HOST_KEY, ARG_NEW_HOST_KEY, ARG_VERSION };
+        static const struct option options[] = {
+                { "config", required_argument, NULL, ARG_CONFIG },
+                { "state", required_argument, NULL, ARG_STATE },
+                { "host-key", required_argument, NULL, ARG_HOST_KEY },
+                { "new-host-key", required_argument, NULL, ARG_NEW_HOST_KEY },
+                { "version", no_argument, NULL, ARG_VERSION },
+                { "help", no_argument, NULL, 'h' },
+                {},
+        };
+        int c;
+
+        while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0)
+                switch (c) {
+                case ARG_CONFIG:
+                        ret->config = optarg;
+                        break;
+                case ARG_STATE:
+                        ret->state = optarg;
+                        break;
+                case ARG_HOST_KEY:
+                        ret->host_key = optarg;
+                        break;
+                case ARG_NEW_HOST_KEY:
+                        ret->new_host_key = optarg;
+                        break;
+                case ARG_VERSION:
+                        puts("cube-gateway " CUBED_VERSION);
+                        return 0;
+                case 'h':
+                        fputs(usage, stdout);
+                        return 0;
+                default:
+                        return -EINVAL;
+                }
+        if (optind < argc) {
+                fprintf(stderr, "cube-gateway: \"%s\" is no option; see cube-gateway --help\n", argv[optind]);
+                return -EINVAL;
+        }
+        return 1;
+}
+
+static int make_host_key(const char *path) {
+        int r = host_key_make(path);
+
+        if (r < 0 && r != -EEXIST)
+                return log_error_errno(r, "A key of this host could not be made at %s: %m", path);
+        return 0;
+}
+
+static void warn_config(void *userdata, const char *path, unsigned line, const char *message) {
+        (void) log_full_errno(LOG_WARNING, 0, "%s:%u: %s, ignored", path, line, message);
+}
+
+static int path_in(const char *directory, const char *what, const char *name, char **ret) {
+        if (isempty(directory))
+                return log_error_errno(-EINVAL, "There is no %s: start cube-gateway.service, or see cube-gateway --help", what);
+        if (asprintf(ret, "%s/%s", directory, name) < 0) {
+                *ret = NULL;
+                return -ENOMEM;
+        }
+        return 0;
+}
+
+static int load_host_key(Gateway *g, const Arguments *a) {
+        _cleanup_free_ char *path = NULL;
+
+        int r = a->host_key ? (path = strdup(a->host_key)) ? 0 : -ENOMEM
+                            : path_in(getenv("CREDENTIALS_DIRECTORY"), "credential " HOST_KEY_NAME, HOST_KEY_NAME, &path);
+        if (r < 0)
+                return r;
+        r = host_key_load(path, &g->host_key);
+        return r < 0 ? log_error_errno(r, "The key of this host could not be read from %s: %m", path) : 0;
+}
+
+static int load_keys(Gateway *g, const Arguments *a) {
+        _cleanup_free_ char *path = NULL;
+
+        int r = path_in(a->state ?: getenv("STATE_DIRECTORY"), "state directory", KEYS_FILE, &path);
+        if (r < 0)
+                return r;
+        r = keys_load(path, &g->keys);
+        if (r == -EBADMSG)
+                return log_error_errno(r, "%s is damaged: put it back from a copy, or remove it and make new keys", path);
+        return r < 0 ? log_error_errno(r, "The API keys could not be read from %s: %m", path) : 0;
+}
+
+static int load_all(Gateway *g, const Arguments *a) {
+        config_init(&g->config);
+        int r = config_load(&g->config, a->config, warn_config, NULL);
+        if (r < 0)
+                return log_error_errno(r, "The configuration %s could not be read: %m", a->config);
+        r = load_host_key(g, a);
+        return r < 0 ? r : load_keys(g, a);
+}
+
+static int passed_socket(int *ret) {
+        int n = sd_listen_fds(true);
+
+        if (n != 1 || sd_is_socket(SD_LISTEN_FDS_START, AF_UNSPEC, SOCK_STREAM, 1) <= 0)
+                return log_error_errno(-EINVAL, "One listening socket is to be passed in, %d were: start cube-gateway.socket", n);
+        *ret = SD_LISTEN_FDS_START;
+        return 0;
+}
+
+static int start(Gateway *g, int listen_fd) {
+        int r = sd_event_new(&g->event);
+
+        if (r >= 0)
+                r = sd_event_set_signal_exit(g->event, true);
+        if (r >= 0)
+                r = sd_event_set_watchdog(g->event, true);
+        if (r >= 0)
+                r = sd_bus_open_system(&g->bus);
+        if (r >= 0)
+                r = sd_bus_attach_event(g->bus, g->event, 0);
+        /* Without a bus there is nothing to do: systemd starts us again. */
+        if (r >= 0)
+                r = sd_bus_set_exit_on_disconnect(g->bus, true);
+        if (r >= 0)
+                r = cubed_new(g->bus, &g->cubed);
+        if (r < 0) {
+                safe_close(listen_fd);
+                return log_error_errno(r, "The system bus could not be reached: %m");
+        }
+        r = bus_keys_new(g, &g->bus_keys);
+        if (r < 0) {
+                safe_close(listen_fd);
+                return log_error_errno(r, "The name " GATEWAY_BUS_NAME " could not be taken on the bus: %m");
+        }
+        r = gateway_listen(g, listen_fd);
+        return r < 0 ? log_error_errno(r, "HTTP could not be served on the socket: %m") : 0;
+}
+
+static void stop(Gateway *g) {
+        http_server_free(g->http);
+        bus_keys_free(g->bus_keys);
+        cubed_free(g->cubed);
+        keys_free(g->keys);
+        sd_bus_flush_close_unref(g->bus);
+        sd_event_unref(g->event);
+        explicit_bzero(&g->host_key, sizeof(g->host_key));
+}
+
+static int run(const Arguments *a) {
+        Gateway g = { .uid = geteuid() };
+        int listen_fd = -EBADF;
+
+        int r = load_all(&g, a);
+        if (r >= 0)
+                r = passed_socket(&listen_fd);
+        if (r >= 0)
+                r = start(&g, listen_fd);
+        if (r >= 0) {
+                (void) sd_notify(false, "READY=1");
+                r = sd_event_loop(g.event);
+        }
+        (void) sd_notify(false, "STOPPING=1");
+        stop(&g);
+        return r;
+}
+
+int main(int argc, char *argv[]) {
+        Arguments a = { .config = "/etc/cubed/gateway.conf" };
+
+        log_open();
+        (void) signal(SIGPIPE, SIG_IGN);
+        int r = read_arguments(argc, argv, &a);
+        if (r > 0)
+                r = a.new_host_key ? make_host_key(a.new_host_key) : run(&a);
+        /* A bus that has gone ends the loop with a status of its own. */
+        return r != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/bus-json.h"
+#include "gateway/cubed.h"
+#include "gateway/labels.h"
+#include "gateway/log.h"
+
+#define OUTSTANDING_MAX 100U
+
+struct CubedCall {
+        Cubed *cubed;
+        Request *request;
+        sd_bus_message *message;
+        sd_bus_slot *slot;         /* set once it is sent */
+        CubedDone done;
+        CubedCall *next;           /* waits behind this one */
+};
+
+struct Cubed {
+        sd_bus *bus;
+        CubedCall *first;          /* waiting for their turn */
+        unsigned n_outstanding;
+};
+
+int cubed_new(sd_bus *bus, Cubed **ret) {
+        Cubed *c = new0(Cubed, 1);
+        if (!c)
+                return -ENOMEM;
+
+        c->bus = sd_bus_ref(bus);
+        *ret = c;
+        return 0;
+}
+
+Cubed *cubed_free(Cubed *c) {
+        if (!c)
+                return NULL;
+
+        /* The requests are gone before us, and their calls with them. */
+        assert(!c->first && c->n_outstanding == 0);
+        sd_bus_unref(c->bus);
+        free(c);
+        return NULL;
+}
+
+static void call_free(CubedCall *call) {
+        CubedCall **at = &call->cubed->first;
+
+        while (*at && *at != call)
+                at = &(*at)->next;
+        if (*at)
+                *at = call->next;
+        if (call->slot)
+                call->cubed->n_outstanding--;
+        sd_bus_slot_unref(call->slot);
+        sd_bus_message_unref(call->message);
+        free(call);
+}
+
+static void send_next(Cubed *c);
+
+static int on_reply(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        CubedCall *call = userdata;
+        Request *r = call->request;
+        CubedDone done = call->done;
+        Cubed *c = call->cubed;
+        const sd_bus_error *error = sd_bus_message_get_error(reply);
+
+        r->call = NULL;
+        call_free(call);
+        done(r, error ? NULL : reply, error);
+        send_next(c);
+        return 1;
+}
+
+static void call_failed(CubedCall *call, int k) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        Request *r = call->request;
+        CubedDone done = call->done;
+
+        (void) sd_bus_error_set_errno(&error, k);
+        r->call = NULL;
+        call_free(call);
+        done(r, NULL, &error);
+}
+
+static void send_next(Cubed *c) {
+        while (c->first && c->n_outstanding < OUTSTANDING_MAX) {
+                CubedCall *call = c->first;
+                /* cubed answers every call, or leaves the bus, which ends them all. */
+                int k = sd_bus_call_async(c->bus, &call->slot, call->message, on_reply, call, UINT64_MAX);
+                if (k < 0) {
+                        call_failed(call, k);
+                        continue;
+                }
+                c->first = call->next;
+                call->next = NULL;
+                c->n_outstanding++;
+        }
+}
+
+int cubed_message(Request *r, const char *path, const char *interface, const char *method, sd_bus_message **ret) {
+        return sd_bus_message_new_method_call(r->gateway->bus, ret, CUBE_BUS_NAME, path, interface, method);
+}
+
+int cubed_message_sandbox(Request *r, const char *method, sd_bus_message **ret) {
+        char path[CUBE_BUS_PATH_MAX];
+
+        return cubed_message(r, client_path(path, CUBE_BUS_PATH_SANDBOX, r->sandbox_id), CUBE_BUS_SANDBOX, method, ret);
+}
+
+void cubed_call(Request *r, sd_bus_message *m, int k, CubedDone done) {
+        Cubed *c = r->gateway->cubed;
+        CubedCall **end = &c->first, *call = k < 0 ? NULL : new0(CubedCall, 1);
+
+        assert(!r->call);
+        if (!call) {
+                reply_errno(r, k < 0 ? k : -ENOMEM);
+                return;
+        }
+        *call = (CubedCall) { .cubed = c, .request = r, .message = sd_bus_message_ref(m), .done = done };
+        r->call = call;
+        while (*end)
+                end = &(*end)->next;
+        *end = call;
+        send_next(c);
+}
+
+void cubed_drop(Request *r) {
+        if (r->call)
+                call_free(r->call);
+        r->call = NULL;
+}
+
+/* Errors. */
+
+void reply_no_sandbox(Request *r) {
+        request_reply_error(r, MHD_HTTP_NOT_FOUND, "Sandbox \"%s\" doesn't exist or you don't have access to it",
+                            r->sandbox_id);
+}
+
+void reply_errno(Request *r, int error) {
+        (void) log_full_errno(LOG_WARNING, error, "%s %s could not be done: %m", r->method, r->target);
+        request_reply_error(r, error == -ENOMEM ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_INTERNAL_SERVER_ERROR,
+                            "The gateway could not carry out this request");
+}
+
+static const struct {
+        const char *name;
+        unsigned status;
+} statuses[] = {
+        { BUS_ERROR_NO_SUCH_SNAPSHOT, MHD_HTTP_NOT_FOUND },
+        { BUS_ERROR_NO_SUCH_TEMPLATE, MHD_HTTP_NOT_FOUND },
+        { BUS_ERROR_INVALID_ARGUMENT, MHD_HTTP_BAD_REQUEST },
+        { BUS_ERROR_ACCESS_DENIED, MHD_HTTP_FORBIDDEN },
+        { BUS_ERROR_NOT_RUNNING, MHD_HTTP_CONFLICT },
+        { BUS_ERROR_BUSY, MHD_HTTP_CONFLICT },
+        { BUS_ERROR_TEMPLATE_IN_USE, MHD_HTTP_BAD_REQUEST },
+        { BUS_ERROR_SNAPSHOT_IN_USE, MHD_HTTP_BAD_REQUEST },
+        { BUS_ERROR_QUOTA_EXCEEDED, MHD_HTTP_TOO_MANY_REQUESTS },
+        { BUS_ERROR_NO_RESOURCES, MHD_HTTP_SERVICE_UNAVAILABLE },
+        { BUS_ERROR_GUEST_TIMEOUT, MHD_HTTP_GATEWAY_TIMEOUT },
+        { SD_BUS_ERROR_SERVICE_UNKNOWN, MHD_HTTP_SERVICE_UNAVAILABLE },
+        { SD_BUS_ERROR_NAME_HAS_NO_OWNER, MHD_HTTP_SERVICE_UNAVAILABLE },
+        { SD_BUS_ERROR_NO_REPLY, MHD_HTTP_SERVICE_UNAVAILABLE },
+        { "org.freedesktop.systemd1.NoSuchUnit", MHD_HTTP_SERVICE_UNAVAILABLE },
+};
+
+void reply_cubed_error(Request *r, const sd_bus_error *error) {
+        if (sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_SANDBOX) ||
+            sd_bus_error_has_name(error, SD_BUS_ERROR_UNKNOWN_OBJECT)) {
+                reply_no_sandbox(r);
+                return;
+        }
+        for (size_t i = 0; i < ELEMENTSOF(statuses); i++)
+                if (sd_bus_error_has_name(error, statuses[i].name)) {
+                        request_reply_error(r, statuses[i].status, "%s", client_error_text(error, 0));
+                        return;
+                }
+        (void) log_full_errno(LOG_WARNING, 0, "%s %s: cubed said %s: %s", r->method, r->target, error->name,
+                              strempty(error->message));
+        request_reply_error(r, MHD_HTTP_INTERNAL_SERVER_ERROR, "cubed could not carry out this request");
+}
+
+/* The sandbox of a request. */
+
+bool sandbox_is_theirs(const Request *r, json_object *properties) {
+        return info_get(properties, "Owner") && info_u64(properties, "Owner") == r->gateway->uid &&
+               streq(info_string(info_get(properties, "Labels"), LABEL_TENANT), r->tenant);
+}
+
+static void on_properties(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        json_object *o = NULL;
+
+        if (error) {
+                reply_cubed_error(r, error);
+                return;
+        }
+        int k = bus_to_json(reply, &o);
+        if (k < 0) {
+                reply_errno(r, k);
+                return;
+        }
+        json_object_put(r->sandbox);
+        r->sandbox = o;
+        /* One that ends is as gone: it answers nothing any more. */
+        if (!sandbox_is_theirs(r, o) || streq(info_string(o, "State"), "stopping") || streq(info_string(o, "State"), "creating"))
+                reply_no_sandbox(r);
+        else
+                r->then(r);
+}
+
+void cubed_get_sandbox(Request *r, void (*then)(Request *r)) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        char path[CUBE_BUS_PATH_MAX];
+
+        r->then = then;
+        int k = cubed_message(r, client_path(path, CUBE_BUS_PATH_SANDBOX, r->sandbox_id), "org.freedesktop.DBus.Properties",
+                              "GetAll", &m);
+        if (k >= 0)
+                k = sd_bus_message_append(m, "s", CUBE_BUS_SANDBOX);
+        cubed_call(r, m, k, on_properties);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Who may send a request, and where it goes. */
+
+#include <stdio.h>
+#include <time.h>
+
+#include "gateway/gateway.h"
+#include "gateway/cubed.h"
+#include "gateway/log.h"
+#include "gateway/routes.h"
+
+/* What is read of a refused one. */
+#define DISCARD_MAX (128U * 1024U * 1024U)
+#define BODIES (64U)
+
+static void add_number(Request *r, const char *name, uint64_t value) {
+        char text[24];
+
+        (void) snprintf(text, sizeof(text), "%llu", (unsigned long long) value);
+        request_add_header(r, name, text);
+}
+
+/* Of the key; false: answered. */
+static bool check_rate(Gateway *g, Request *r, Key *key) {
+        struct timespec ts;
+        uint64_t wait;
+        uint32_t left;
+
+        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+        uint64_t now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        bool ok = rate_take(&key->rate, &g->config.rate, now, &left, &wait);
+
+        uint64_t seconds = (wait + USEC_PER_SEC - 1) / USEC_PER_SEC;
+        add_number(r, "RateLimit-Limit", g->config.rate.burst);
+        add_number(r, "RateLimit-Remaining", left);
+        add_number(r, "RateLimit-Reset", seconds);
+        if (ok)
+                return true;
+        add_number(r, "Retry-After", seconds);
+        request_reply_error(r, MHD_HTTP_TOO_MANY_REQUESTS, "Rate limit exceeded");
+        return false;
+}
+
+static bool check_key(Gateway *g, Request *r) {
+        const char *secret = request_header(r, "X-API-Key");
+
+        if (!secret) {
+                request_reply_error(r, MHD_HTTP_UNAUTHORIZED, "authorization header is missing");
+                return false;
+        }
+        Key *key = keys_find(g->keys, secret);
+        if (!key) {
+                request_reply_error(r, MHD_HTTP_UNAUTHORIZED, "Invalid API key: %s; 'cubectl apikey create' makes one",
+                                    key_secret_valid(secret) ? "it is not known here" : "it has not the form of one");
+                return false;
+        }
+        strcpy(r->key, key->id);
+        strcpy(r->tenant, key->tenant);
+        return check_rate(g, r, key);
+}
+
+static void on_begin(Request *r, void *userdata) {
+        Gateway *g = userdata;
+
+        r->gateway = g;
+        int k = url_parse(r->target, &r->url);
+        if (k < 0) {
+                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Error when parsing request: its path or query is not valid");
+                return;
+        }
+        if (route_is_open(r))
+                return;
+        (void) check_key(g, r);
+}
+
+static void on_handle(Request *r, void *userdata) {
+        route(r);
+}
+
+static void on_done(Request *r, void *userdata) {
+        cubed_drop(r);
+        if (r->url.text && route_is_open(r))
+                return;
+        const AuditRequest a = {
+                .key = r->key, .tenant = r->tenant, .method = r->method, .path = r->target, .sandbox = r->sandbox_id,
+                .status = r->status,
+        };
+        audit_request(&a);
+}
+
+int gateway_listen(Gateway *g, int listen_fd) {
+        static const HttpHandlers handlers = { .begin = on_begin, .handle = on_handle, .done = on_done };
+        const HttpLimits limits = {
+                .body_max = g->config.body_max,
+                .bodies_max = g->config.body_max * BODIES,
+                .discard_max = MAX(g->config.body_max, (size_t) DISCARD_MAX),
+                .connections_max = g->config.connections_max,
+                .first_usec = g->config.request_usec,
+                .keepalive_usec = g->config.keepalive_usec,
+                .request_usec = g->config.request_usec,
+        };
+
+        return http_server_new(g->event, listen_fd, &limits, &handlers, g, &g->http);
+}

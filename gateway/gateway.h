@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* cube-gateway: what its parts share. One Gateway in the process, owned by main; one thread, sd-event.
+ *
+ * A request is let in by its key (gateway.c), finds its operation (routes.c), and is carried out by calls to cubed
+ * (cubed.c), one after the other, each continued by a callback. All truth about sandboxes is cubed's: nothing is kept
+ * here but the keys. */
+
+#include <systemd/sd-bus.h>
+
+#include "base/macros.h"
+#include "dbus/client.h"
+#include "gateway/config.h"
+#include "gateway/http.h"
+#include "gateway/token.h"
+
+typedef struct BusKeys BusKeys;
+typedef struct Cubed Cubed;
+
+struct Gateway {
+        sd_event *event;
+        sd_bus *bus;
+        HttpServer *http;
+        Cubed *cubed;
+        Keys *keys;
+        BusKeys *bus_keys;
+        GatewayConfig config;
+        HostKey host_key;
+        uid_t uid;                 /* ours: the owner of all that is made here */
+};
+
+int gateway_listen(Gateway *g, int listen_fd);

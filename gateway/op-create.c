@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Creating a sandbox, from a template or from a snapshot of the tenant's. A bare name is a template's first: only when
+ * cubed has none of that name are the snapshots looked through. */
+
+#include <stdio.h>
+
+#include "gateway/labels.h"
+#include "gateway/op-common.h"
+
+static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *error);
+
+static int append_label(sd_bus_message *m, const char *name, const char *value) {
+        return sd_bus_message_append(m, "{ss}", name, value);
+}
+
+static int append_labels(sd_bus_message *m, const Request *r, const CreateSpec *s) {
+        int k = sd_bus_message_open_container(m, 'e', "sv");
+
+        if (k >= 0)
+                k = sd_bus_message_append_basic(m, 's', "labels");
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'v', "a{ss}");
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'a', "{ss}");
+        if (k >= 0)
+                k = append_label(m, LABEL_TENANT, r->tenant);
+        if (k >= 0 && s->secure)
+                k = append_label(m, LABEL_SECURE, "yes");
+        if (k >= 0 && s->metadata)
+                k = append_label(m, LABEL_METADATA, json_object_to_json_string_ext(s->metadata, JSON_C_TO_STRING_PLAIN));
+        for (unsigned i = 0; k >= 0 && i < 3; i++)
+                k = sd_bus_message_close_container(m);
+        return k;
+}
+
+static int append_policy(sd_bus_message *m, const NetworkSpec *n) {
+        int k = sd_bus_message_open_container(m, 'e', "sv");
+
+        if (k >= 0)
+                k = sd_bus_message_append_basic(m, 's', "network-policy");
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'v', "a{sv}");
+        if (k >= 0)
+                k = network_append(m, n);
+        for (unsigned i = 0; k >= 0 && i < 2; i++)
+                k = sd_bus_message_close_container(m);
+        return k;
+}
+
+static int make_call(Request *r, const CreateSpec *s, sd_bus_message **ret) {
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "CreateSandbox", ret);
+
+        if (k >= 0)
+                k = sd_bus_message_append_basic(*ret, 's', r->source);
+        if (k >= 0)
+                k = sd_bus_message_open_container(*ret, 'a', "{sv}");
+        if (k >= 0)
+                k = sd_bus_message_append(*ret, "{sv}", "timeout", "t", s->timeout_usec);
+        if (k >= 0)
+                k = sd_bus_message_append(*ret, "{sv}", "on-timeout", "s", s->on_timeout);
+        if (k >= 0)
+                k = append_labels(*ret, r, s);
+        if (k >= 0)
+                k = append_policy(*ret, &s->network);
+        return k < 0 ? k : sd_bus_message_close_container(*ret);
+}
+
+static void create(Request *r) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        ErrorText error = {};
+        CreateSpec s;
+
+        int k = create_spec_parse(r->json, &r->gateway->config, request_is_v2(r), &s, &error);
+        if (k < 0) {
+                reply_bad(r, k, &error);
+                return;
+        }
+        k = make_call(r, &s, &m);
+        cubed_call(r, m, k, on_created);
+}
+
+static void reply_no_template(Request *r) {
+        if (r->ref.tag[0])
+                request_reply_error(r, MHD_HTTP_NOT_FOUND, "tag '%s' does not exist for template '%s'", r->ref.tag, r->ref.name);
+        else
+                request_reply_error(r, MHD_HTTP_NOT_FOUND, "template '%s' not found", r->ref.name);
+}
+
+static void on_found(Request *r, const char *snapshot) {
+        if (!snapshot) {
+                reply_no_template(r);
+                return;
+        }
+        (void) snprintf(r->source, sizeof(r->source), "snapshot:%s", snapshot);
+        create(r);
+}
+
+static void reply_created(Request *r) {
+        reply_sandbox(r, MHD_HTTP_CREATED);
+}
+
+static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        const char *id;
+
+        if (error && sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_TEMPLATE) && startswith(r->source, "template:")) {
+                if (r->ref.tag[0])
+                        reply_no_template(r);
+                else
+                        snapshot_find(r, on_found);
+                return;
+        }
+        if (error) {
+                reply_policy_error(r, error);
+                return;
+        }
+        int k = sd_bus_message_read(reply, "so", &id, NULL);
+        if (k < 0) {
+                reply_errno(r, k);
+                return;
+        }
+        (void) snprintf(r->sandbox_id, sizeof(r->sandbox_id), "%s", id);
+        cubed_get_sandbox(r, reply_created);
+}
+
+void op_create(Request *r) {
+        ErrorText error = {};
+        CreateSpec s;
+
+        int k = create_spec_parse(r->json, &r->gateway->config, request_is_v2(r), &s, &error);
+        if (k < 0) {
+                reply_bad(r, k, &error);
+                return;
+        }
+        k = template_ref_parse(s.template_ref, r->tenant, &r->ref);
+        if (k == -EINVAL)
+                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Invalid template reference: %.100s", s.template_ref);
+        else if (k < 0)
+                reply_no_template(r);
+        else if (r->ref.own)
+                snapshot_find(r, on_found);
+        else {
+                (void) snprintf(r->source, sizeof(r->source), r->ref.tag[0] ? "template:%s:%s" : "template:%s%s",
+                                r->ref.name, r->ref.tag);
+                create(r);
+        }
+}

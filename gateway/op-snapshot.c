@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Snapshots and forks. A snapshot belongs to the tenant whose name begins its own, with a dot behind: cubed keeps the name
+ * with it, also when its sandbox is gone. To clients it is TENANT/ID. */
+
+#include <stdio.h>
+
+#include "base/parse.h"
+#include "gateway/labels.h"
+#include "gateway/list-query.h"
+#include "gateway/op-common.h"
+
+#define FORKS_MAX 100
+
+typedef struct Item {
+        const char *id, *name, *kind;
+        uint64_t created;
+        uint32_t owner;
+        const char *sandbox;
+        const char *own_name;     /* as the client gave it, "": none */
+} Item;
+
+/* Of the tenant's, those that were asked for: 1 and *ret, 0 at the end. */
+static int read_item(const Request *r, sd_bus_message *m, Item *ret) {
+        int k;
+
+        while ((k = sd_bus_message_read(m, "(" CUBE_BUS_SNAPSHOT_ITEM ")", &ret->id, &ret->name, &ret->kind, NULL, &ret->sandbox,
+                                        &ret->owner, &ret->created, NULL, NULL)) > 0) {
+                const char *rest = startswith(ret->name, r->tenant);
+                if (ret->owner != r->gateway->uid || !streq(ret->kind, "snapshot") || !rest || *rest != '.')
+                        continue;
+                ret->own_name = rest + 1;
+                return 1;
+        }
+        return k;
+}
+
+static void list_snapshots(Request *r, const char *sandbox, CubedDone done) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "ListSnapshots", &m);
+        if (k >= 0)
+                k = sandbox ? sd_bus_message_append(m, "a{sv}", 2, "kind", "s", "snapshot", "sandbox", "s", sandbox)
+                            : sd_bus_message_append(m, "a{sv}", 1, "kind", "s", "snapshot");
+        cubed_call(r, m, k, done);
+}
+
+static void on_looked(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        char id[sizeof(r->ref.name)] = "";
+        uint64_t newest = 0;
+        Item i;
+
+        if (error) {
+                reply_cubed_error(r, error);
+                return;
+        }
+        int k = sd_bus_message_enter_container(reply, 'a', "(" CUBE_BUS_SNAPSHOT_ITEM ")");
+        while (k >= 0 && (k = read_item(r, reply, &i)) > 0) {
+                /* A name moves on to the newest that was given it. */
+                if (!streq(i.id, r->ref.name) && (!streq(i.own_name, r->ref.name) || i.created < newest))
+                        continue;
+                (void) snprintf(id, sizeof(id), "%s", i.id);
+                if (streq(i.id, r->ref.name))
+                        break;
+                newest = i.created;
+        }
+        if (k < 0)
+                reply_errno(r, k);
+        else
+                r->found(r, *id ? id : NULL);
+}
+
+void snapshot_find(Request *r, void (*found)(Request *r, const char *snapshot)) {
+        r->found = found;
+        list_snapshots(r, NULL, on_looked);
+}
+
+/* As clients see one; name may be "". */
+static json_object *snapshot_to_json(const Request *r, const char *id, const char *name) {
+        json_object *o = json_object_new_object(), *names = json_object_new_array();
+        char text[160];
+
+        (void) snprintf(text, sizeof(text), "%s/%s:default", r->tenant, id);
+        int k = o && names ? json_object_object_add(o, "snapshotID", json_object_new_string(text)) : -1;
+        if (k == 0 && *name) {
+                (void) snprintf(text, sizeof(text), "%s/%s", r->tenant, name);
+                k = json_object_array_add(names, json_object_new_string(text));
+        }
+        if (k == 0 && json_object_object_add(o, "names", names) == 0)
+                return o;
+        json_object_put(names);
+        json_object_put(o);
+        return NULL;
+}
+
+/* Taking one. */
+
+/* 0, or the request is answered. */
+static int read_name(Request *r, char ret[static TEMPLATE_REF_MAX + TENANT_MAX]) {
+        const char *given = NULL;
+        ErrorText error = {};
+        TemplateRef ref = {};
+
+        int k = field_string(r->json, "name", &given, &error);
+        if (k > 0) {
+                k = template_ref_parse(given, r->tenant, &ref);
+                if (k < 0 || ref.tag[0])
+                        k = error_text(&error, "Invalid snapshot name: %.100s", given);
+        }
+        if (k >= 0) {
+                (void) snprintf(ret, TEMPLATE_REF_MAX + TENANT_MAX, "%s.%s", r->tenant, ref.name);
+                if (!template_name_valid(ret))
+                        k = error_text(&error, "Snapshot name is too long: %.100s", ref.name);
+        }
+        if (k < 0)
+                reply_bad(r, k, &error);
+        return k < 0 ? k : 0;
+}
+
+static void on_taken(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        char name[TEMPLATE_REF_MAX + TENANT_MAX];
+        const char *id;
+
+        if (error) {
+                reply_cubed_error(r, error);
+                return;
+        }
+        int k = sd_bus_message_read(reply, "so", &id, NULL);
+        if (k < 0)
+                reply_errno(r, k);
+        else if (read_name(r, name) >= 0)
+                request_reply_json(r, MHD_HTTP_CREATED, snapshot_to_json(r, id, strchr(name, '.') + 1));
+}
+
+void op_snapshot(Request *r) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        char name[TEMPLATE_REF_MAX + TENANT_MAX];
+
+        if (read_name(r, name) < 0)
+                return;
+        if (!streq(info_string(r->sandbox, "State"), "running")) {
+                request_reply_error(r, MHD_HTTP_CONFLICT, "Sandbox '%s' cannot be snapshotted while in '%s' state", r->sandbox_id,
+                                    info_string(r->sandbox, "State"));
+                return;
+        }
+        int k = cubed_message_sandbox(r, "Snapshot", &m);
+        if (k >= 0)
+                k = sd_bus_message_append(m, "a{sv}", 1, "name", "s", name);
+        cubed_call(r, m, k, on_taken);
+}
+
+/* Listing them: newest first. */
+
+typedef struct Row {
+        char *id, *name;
+        uint64_t created;
+} Row;
+
+static int compare_rows(const void *a, const void *b) {
+        const Row *x = a, *y = b;
+
+        if (x->created != y->created)
+                return x->created > y->created ? -1 : 1;
+        return strcmp(y->id, x->id);
+}
+
+/* 0, or the request is answered. */
+static int read_list_query(Request *r, ListQuery *ret) {
+        ErrorText error = {};
+
+        *ret = (ListQuery) {};
+        int k = list_limit_parse(&r->url, &ret->limit, &error);
+        if (k >= 0)
+                k = list_token_parse(url_query(&r->url, "nextToken"), ret, &error);
+        if (k < 0)
+                reply_bad(r, k, &error);
+        return k;
+}
+
+static bool row_wanted(const Request *r, const Item *i, const ListQuery *q) {
+        const char *name = url_query(&r->url, "name");
+        TemplateRef ref = {};
+
+        if (name && (template_ref_parse(name, r->tenant, &ref) < 0 || !streq(ref.name, i->own_name)))
+                return false;
+        if (!q->goes_on)
+                return true;
+        return i->created < q->last_started || (i->created == q->last_started && strcmp(i->id, q->last_id) < 0);
+}
+
+static int read_rows(Request *r, sd_bus_message *m, const ListQuery *q, Row **rows, size_t *n) {
+        Item i;
+
+        int k = sd_bus_message_enter_container(m, 'a', "(" CUBE_BUS_SNAPSHOT_ITEM ")");
+        while (k >= 0 && (k = read_item(r, m, &i)) > 0) {
+                if (!row_wanted(r, &i, q))
+                        continue;
+                Row *grown = realloc(*rows, (*n + 1) * sizeof(Row));
+                if (!grown)
+                        return -ENOMEM;
+                *rows = grown;
+                grown[(*n)++] = (Row) { strdup(i.id), strdup(i.own_name), i.created };
+                if (!grown[*n - 1].id || !grown[*n - 1].name)
+                        return -ENOMEM;
+        }
+        return k;
+}
+
+static void reply_rows(Request *r, const ListQuery *q, const Row *rows, size_t n) {
+        json_object *page = json_object_new_array();
+        char token[LIST_TOKEN_MAX];
+
+        for (size_t i = 0; page && i < MIN(n, (size_t) q->limit); i++) {
+                json_object *o = snapshot_to_json(r, rows[i].id, rows[i].name);
+                if (o && json_object_array_add(page, o) == 0)
+                        continue;
+                json_object_put(o);
+                json_object_put(page);
+                page = NULL;
+        }
+        if (n > q->limit) {
+                (void) snprintf(token, sizeof(token), "%llu_%s", (unsigned long long) rows[q->limit - 1].created,
+                                rows[q->limit - 1].id);
+                request_add_header(r, "X-Next-Token", token);
+        }
+        request_reply_json(r, MHD_HTTP_OK, page);
+}
+
+static void on_listed(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        Row *rows = NULL;
+        size_t n = 0;
+        ListQuery q;
+
+        if (error) {
+                reply_cubed_error(r, error);
+                return;
+        }
+        if (read_list_query(r, &q) < 0)
+                return;
+        int k = read_rows(r, reply, &q, &rows, &n);
+        if (k < 0)
+                reply_errno(r, k);
+        else {
+                if (n > 0)
+                        qsort(rows, n, sizeof(Row), compare_rows);
+                reply_rows(r, &q, rows, n);
+        }
+        for (size_t i = 0; i < n; i++) {
+                free(rows[i].id);
+                free(rows[i].name);
+        }
+        free(rows);
+}
+
+void op_snapshots(Request *r) {
+        const char *sandbox = url_query(&r->url, "sandboxID");
+        char id[SANDBOX_ID_MAX];
+        ListQuery q;
+
+        if (read_list_query(r, &q) < 0)
+                return;
+        if (sandbox && route_sandbox_id(sandbox, id) < 0)
+                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Invalid sandbox ID");
+        else
+                list_snapshots(r, sandbox ? id : NULL, on_listed);
+}
+
+/* Forks. */
+
+static int append_fork_labels(sd_bus_message *m, json_object *labels) {
+        int k = sd_bus_message_open_container(m, 'e', "sv");
+
+        if (k >= 0)
+                k = sd_bus_message_append_basic(m, 's', "labels");
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'v', "a{ss}");
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'a', "{ss}");
+        if (k >= 0) {
+                json_object_object_foreach(labels, key, value) {
+                        if (k >= 0)
+                                k = sd_bus_message_append(m, "{ss}", key, json_object_get_string(value));
+                }
+        }
+        for (unsigned i = 0; k >= 0 && i < 3; i++)
+                k = sd_bus_message_close_container(m);
+        return k;
+}
+
+/* One of them, which has the source's properties but for its id. */
+static json_object *forked_to_json(const Request *r, const char *id) {
+        json_object *o = json_object_new_object(), *properties = NULL, *sandbox = NULL;
+
+        if (o && json_object_deep_copy(r->sandbox, &properties, NULL) == 0 &&
+            json_object_object_add(properties, "Id", json_object_new_string(id)) == 0)
+                sandbox = sandbox_to_json(properties, &r->gateway->host_key);
+        json_object_put(properties);
+        if (sandbox && json_object_object_add(o, "sandbox", sandbox) == 0)
+                return o;
+        json_object_put(sandbox);
+        json_object_put(o);
+        return NULL;
+}
+
+static json_object *not_forked_to_json(const char *name, const char *message) {
+        json_object *o = json_object_new_object(), *e = json_object_new_object();
+        int code = streq(name, BUS_ERROR_QUOTA_EXCEEDED) ? MHD_HTTP_TOO_MANY_REQUESTS
+                 : streq(name, BUS_ERROR_NO_RESOURCES)   ? MHD_HTTP_SERVICE_UNAVAILABLE
+                                                         : MHD_HTTP_INTERNAL_SERVER_ERROR;
+
+        if (o && e && json_object_object_add(e, "code", json_object_new_int(code)) == 0 &&
+            json_object_object_add(e, "message", json_object_new_string(message)) == 0 &&
+            json_object_object_add(o, "error", e) == 0)
+                return o;
+        json_object_put(e);
+        json_object_put(o);
+        return NULL;
+}
+
+static void on_forked(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        const char *id, *name, *message;
+        json_object *list;
+        int done, k;
+
+        if (error) {
+                reply_cubed_error(r, error);
+                return;
+        }
+        list = json_object_new_array();
+        k = list ? sd_bus_message_enter_container(reply, 'a', "(" CUBE_BUS_FORKED ")") : -ENOMEM;
+        while (k >= 0 && (k = sd_bus_message_read(reply, "(" CUBE_BUS_FORKED ")", &done, &id, NULL, &name, &message)) > 0) {
+                json_object *o = done ? forked_to_json(r, id) : not_forked_to_json(name, message);
+                if (!o || json_object_array_add(list, o) < 0) {
+                        json_object_put(o);
+                        k = -ENOMEM;
+                }
+        }
+        if (k >= 0)
+                request_reply_json(r, MHD_HTTP_CREATED, list);
+        else {
+                json_object_put(list);
+                reply_errno(r, k);
+        }
+}
+
+void op_fork(Request *r) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        ErrorText error = {};
+        int64_t count = 1;
+        uint64_t timeout;
+
+        int k = field_int(r->json, "count", &count, &error);
+        if (k >= 0 && count < 1)
+                k = error_text(&error, "Count must be at least 1");
+        if (k >= 0 && count > FORKS_MAX)
+                k = error_text(&error, "Count must be at most %d", FORKS_MAX);
+        if (k >= 0)
+                k = timeout_parse(r->json, "timeout", &r->gateway->config, 1, request_is_v2(r) ? TIMEOUT_V2 : TIMEOUT_V1, false,
+                                  &timeout, &error);
+        if (k < 0) {
+                reply_bad(r, k, &error);
+                return;
+        }
+        k = cubed_message_sandbox(r, "Fork", &m);
+        if (k >= 0)
+                k = sd_bus_message_append(m, "u", (uint32_t) count);
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (k >= 0)
+                k = sd_bus_message_append(m, "{sv}", "timeout", "t", timeout);
+        if (k >= 0)
+                k = append_fork_labels(m, info_get(r->sandbox, "Labels"));
+        if (k >= 0)
+                k = sd_bus_message_close_container(m);
+        cubed_call(r, m, k, on_forked);
+}

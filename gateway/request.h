@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* One request of a client, from its first line to the last byte of the answer.
+ *
+ * Owned by the HTTP server (http.c): made when its first line is there, freed when libmicrohttpd is done with it. A
+ * handler that has not answered when it returns keeps it: it lives on, untouched by the client's leaving, until it is
+ * answered, which happens exactly once. What a handler hangs on it is freed with it. */
+
+#include <json-c/json.h>
+#include <microhttpd.h>
+
+#include "base/macros.h"
+#include "gateway/key-file.h"
+#include "gateway/template-ref.h"
+#include "gateway/url.h"
+
+typedef struct HttpServer HttpServer;
+typedef struct CubedCall CubedCall;
+typedef struct Gateway Gateway;
+
+#define REQUEST_HEADERS_MAX 6U
+#define SANDBOX_ID_MAX 64U
+
+typedef struct RequestHeader {
+        char name[24], value[96];
+} RequestHeader;
+
+typedef struct Request {
+        HttpServer *server;
+        struct MHD_Connection *connection;  /* borrowed; NULL until the headers are there */
+        struct Request *next;
+        char *method, *target;
+        char *body;                         /* NUL-terminated */
+        size_t body_size, discarded;
+        bool begun, handled, suspended;
+
+        unsigned status;                    /* 0: not answered yet */
+        char *reply;                        /* JSON, NULL: none */
+        RequestHeader headers[REQUEST_HEADERS_MAX];
+        size_t n_headers;
+
+        /* The gateway's. */
+        Gateway *gateway;
+        Url url;
+        char key[KEY_ID_MAX], tenant[TENANT_MAX];  /* empty: not known */
+        json_object *json;                  /* the body, an object, or NULL */
+        char sandbox_id[SANDBOX_ID_MAX];
+        json_object *sandbox;               /* its properties as cubed told them */
+        const char *template_ref;           /* of the path, borrowed from url */
+        char source[160];                   /* what cubed is to create from */
+        TemplateRef ref;                    /* the same as the client names it */
+        void (*found)(struct Request *r, const char *snapshot); /* where it goes on once a snapshot was looked for */
+        CubedCall *call;                    /* to cubed, under way or queued: one at a time */
+        void (*then)(struct Request *r);    /* where it goes on once the sandbox is known */
+} Request;
+
+/* Each answers; the request may be freed when it returns. */
+void request_reply(Request *r, unsigned status);                 /* without a body */
+void request_reply_json(Request *r, unsigned status, json_object *o); /* takes o; NULL: out of memory */
+void request_reply_error(Request *r, unsigned status, const char *format, ...) _printf_(3, 4);
+/* Before it is answered. Cut off when it is too long. */
+void request_add_header(Request *r, const char *name, const char *value);
+/* Of the client, or NULL. */
+const char *request_header(const Request *r, const char *name);

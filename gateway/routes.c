@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/parse.h"
+#include "gateway/body.h"
+#include "gateway/cubed.h"
+#include "gateway/operations.h"
+#include "gateway/routes.h"
+
+const Route routes[] = {
+        { "GET", "/health", false, NULL },
+
+        { "POST", "/sandboxes", true, op_create },
+        { "POST", "/v2/sandboxes", true, op_create },
+        { "GET", "/sandboxes", false, op_list },
+        { "GET", "/v2/sandboxes", false, op_list },
+        { "GET", "/sandboxes/{sandbox}", false, op_info },
+        { "DELETE", "/sandboxes/{sandbox}", false, op_kill },
+        { "POST", "/sandboxes/{sandbox}/connect", true, op_connect },
+        { "POST", "/v2/sandboxes/{sandbox}/connect", false, op_connect },
+        { "POST", "/sandboxes/{sandbox}/resume", false, op_resume },
+        { "POST", "/sandboxes/{sandbox}/timeout", true, op_timeout },
+        { "POST", "/sandboxes/{sandbox}/refreshes", false, op_refresh },
+        { "POST", "/sandboxes/{sandbox}/pause", false, op_pause },
+        { "PUT", "/sandboxes/{sandbox}/network", true, op_network },
+
+        { "POST", "/sandboxes/{sandbox}/snapshots", false, op_snapshot },
+        { "GET", "/snapshots", false, op_snapshots },
+        { "POST", "/sandboxes/{sandbox}/fork", false, op_fork },
+        { "POST", "/v2/sandboxes/{sandbox}/fork", false, op_fork },
+
+        { "GET", "/templates", false, op_templates },
+        { "GET", "/templates/aliases/{template}", false, op_alias },
+        { "DELETE", "/templates/{template}", false, op_remove },
+};
+const size_t n_routes = ELEMENTSOF(routes);
+
+static bool segment_is(const char *pattern, size_t n, const char *name) {
+        return strlen(name) == n && memcmp(pattern, name, n) == 0;
+}
+
+static bool path_matches(const char *pattern, const Url *u, const char **ret_sandbox, const char **ret_template) {
+        size_t i = 0;
+
+        for (; *pattern == '/'; i++) {
+                size_t n = strcspn(++pattern, "/");
+                if (i == u->n_segments)
+                        return false;
+                if (segment_is(pattern, n, "{sandbox}"))
+                        *ret_sandbox = u->segments[i];
+                else if (segment_is(pattern, n, "{template}"))
+                        *ret_template = u->segments[i];
+                else if (!segment_is(pattern, n, u->segments[i]))
+                        return false;
+                pattern += n;
+        }
+        return i == u->n_segments;
+}
+
+const Route *route_find(const char *method, const Url *u, const char **ret_sandbox, const char **ret_template,
+                        unsigned *ret_status) {
+        *ret_status = MHD_HTTP_NOT_FOUND;
+        for (size_t i = 0; i < n_routes; i++) {
+                const char *sandbox = NULL, *template = NULL;
+                if (!path_matches(routes[i].path, u, &sandbox, &template))
+                        continue;
+                *ret_status = MHD_HTTP_METHOD_NOT_ALLOWED;
+                if (!streq(routes[i].method, method))
+                        continue;
+                *ret_sandbox = sandbox;
+                *ret_template = template;
+                return &routes[i];
+        }
+        return NULL;
+}
+
+int route_sandbox_id(const char *id, char ret[static SANDBOX_ID_MAX]) {
+        static const char set[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+        size_t n = strspn(id, set);
+
+        if (n == 0 || n >= SANDBOX_ID_MAX)
+                return -EINVAL;
+        if (id[n] == '-') {
+                size_t client = strspn(id + n + 1, set);
+                if (client == 0 || id[n + 1 + client])
+                        return -EINVAL;
+        } else if (id[n])
+                return -EINVAL;
+        memcpy(ret, id, n);
+        ret[n] = 0;
+        return 0;
+}
+
+bool request_is_v2(const Request *r) {
+        return r->url.n_segments > 0 && streq(r->url.segments[0], "v2");
+}
+
+static const Route *find(const Request *r, const char **sandbox, const char **template, unsigned *status) {
+        *sandbox = *template = NULL;
+        return route_find(r->method, &r->url, sandbox, template, status);
+}
+
+bool route_is_open(const Request *r) {
+        const char *sandbox, *template;
+        unsigned status;
+
+        const Route *found = find(r, &sandbox, &template, &status);
+        return found && !found->run;
+}
+
+static void run_in_sandbox(Request *r, const char *id, Operation run) {
+        if (route_sandbox_id(id, r->sandbox_id) < 0) {
+                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Invalid sandbox ID");
+                return;
+        }
+        /* cubed has none like that. */
+        if (!sandbox_id_valid(r->sandbox_id))
+                reply_no_sandbox(r);
+        else
+                cubed_get_sandbox(r, run);
+}
+
+void route(Request *r) {
+        const char *sandbox, *template;
+        ErrorText error = {};
+        unsigned status;
+
+        const Route *found = find(r, &sandbox, &template, &status);
+        if (!found) {
+                request_reply_error(r, status, status == MHD_HTTP_NOT_FOUND ? "There is nothing at this path"
+                                                                            : "This path has no such method");
+                return;
+        }
+        if (!found->run) {
+                request_reply(r, MHD_HTTP_NO_CONTENT);
+                return;
+        }
+        int k = body_parse(r->body, r->body_size, &r->json, &error);
+        if (k >= 0 && found->body && !r->json)
+                k = error_text(&error, "Error when parsing request: there is no body");
+        if (k < 0) {
+                if (k == -EINVAL)
+                        request_reply_error(r, MHD_HTTP_BAD_REQUEST, "%s", error.text);
+                else
+                        reply_errno(r, k);
+                return;
+        }
+        r->template_ref = template;
+        if (sandbox)
+                run_in_sandbox(r, sandbox, found->run);
+        else
+                found->run(r);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What clients send to cube-gateway: the target of a request, and its body as that of each operation. What is taken for
+ * right keeps to its rules, and can be sent to cubed.
+ *
+ * Input: u8 flags, u8 length of the target, the target, the body. */
+
+#include <sys/socket.h>
+
+#include "gateway/config.h"
+#include "gateway/create-spec.h"
+#include "gateway/list-query.h"
+#include "gateway/sandbox-json.h"
+#include "gateway/template-ref.h"
+#include "gateway/url.h"
+#include "fuzz.h"
+
+static bool string_whole(json_object *v) {
+        return json_object_is_type(v, json_type_string) &&
+               strlen(json_object_get_string(v)) == (size_t) json_object_get_string_len(v);
+}
+
+static void check_list(json_object *list) {
+        for (size_t i = 0; list && i < json_object_array_length(list); i++)
+                FUZZ_CHECK(string_whole(json_object_array_get_idx(list, i)));
+}
+
+/* As a message, which takes valid text only. */
+static void check_network(sd_bus *bus, const NetworkSpec *n) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        json_object *back;
+
+        check_list(n->allow);
+        check_list(n->deny);
+        FUZZ_CHECK(sd_bus_message_new_method_call(bus, &m, NULL, "/", NULL, "Method") >= 0);
+        FUZZ_CHECK(network_append(m, n) >= 0);
+        FUZZ_CHECK(sd_bus_message_seal(m, 1, 0) >= 0 && sd_bus_message_rewind(m, true) >= 0);
+        FUZZ_CHECK(bus_to_json(m, &back) == 0);
+        FUZZ_CHECK(network_is_open(back) == n->internet);
+        json_object_put(network_to_json(back));
+        json_object_put(back);
+}
+
+static void check_create(sd_bus *bus, json_object *body, const GatewayConfig *config, bool v2) {
+        ErrorText error = {};
+        CreateSpec s;
+
+        int r = create_spec_parse(body, config, v2, &s, &error);
+        FUZZ_CHECK(r == 0 || (r == -EINVAL && *error.text));
+        if (r < 0)
+                return;
+        FUZZ_CHECK(*s.template_ref && s.timeout_usec > 0 && s.timeout_usec <= config->timeout_max_usec);
+        FUZZ_CHECK(streq(s.on_timeout, "kill") || streq(s.on_timeout, "pause") || streq(s.on_timeout, "pause-disk"));
+        FUZZ_CHECK(!v2 || s.secure);
+        check_network(bus, &s.network);
+}
+
+static void check_body(sd_bus *bus, const char *text, size_t size, bool v2) {
+        json_object *body = NULL;
+        ErrorText error = {};
+        GatewayConfig config;
+        NetworkSpec n;
+        uint64_t usec;
+
+        config_init(&config);
+        int r = body_parse(text, size, &body, &error);
+        FUZZ_CHECK(r == 0 || (r == -EINVAL && *error.text && !body));
+        if (!body)
+                return;
+        check_create(bus, body, &config, v2);
+        if (network_parse(body, true, &n, &error) >= 0)
+                check_network(bus, &n);
+        if (timeout_parse(body, "timeout", &config, 0, -1, true, &usec, &error) >= 0)
+                FUZZ_CHECK(usec <= config.timeout_max_usec);
+        json_object_put(body);
+}
+
+static void check_target(const char *target, bool v2) {
+        char token[LIST_TOKEN_MAX];
+        json_object *all = json_object_new_array(), *page;
+        ErrorText error = {};
+        TemplateRef ref;
+        ListQuery q;
+        Url u;
+
+        if (url_parse(target, &u) < 0) {
+                json_object_put(all);
+                return;
+        }
+        FUZZ_CHECK(u.n_segments <= URL_SEGMENTS_MAX && u.n_pairs <= URL_PAIRS_MAX);
+        for (size_t i = 0; i < u.n_segments; i++)
+                if (template_ref_parse(u.segments[i], "tenant", &ref) >= 0)
+                        FUZZ_CHECK(*ref.name && !strpbrk(ref.name, "/: \n") && !strpbrk(ref.tag, "/: \n"));
+        if (list_query_parse(&u, v2, &q, &error) >= 0) {
+                FUZZ_CHECK(q.limit >= 1 && q.limit <= LIST_LIMIT);
+                page = list_page(all, &q, token);
+                FUZZ_CHECK(page && json_object_array_length(page) == 0 && !*token);
+                json_object_put(page);
+                list_query_done(&q);
+        } else
+                FUZZ_CHECK(*error.text && !q.metadata);
+        url_done(&u);
+        json_object_put(all);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+        static sd_bus *bus;
+        FuzzInput in = { data, size };
+        char target[UINT8_MAX + 1];
+        int ends[2];
+
+        if (!bus) {
+                FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, ends) == 0);
+                FUZZ_CHECK(sd_bus_new(&bus) >= 0 && sd_bus_set_fd(bus, ends[0], ends[0]) >= 0 && sd_bus_start(bus) >= 0);
+        }
+        bool v2 = fuzz_u8(&in) & 1;
+        size_t n = fuzz_u8(&in);
+        target[fuzz_bytes(&in, target, n)] = 0;
+        check_target(target, v2);
+        check_body(bus, (const char *) in.data, in.left, v2);
+        return 0;
+}

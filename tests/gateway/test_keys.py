@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""API keys: who is let in, who may make them, and that nothing tells them."""
+
+import os
+import re
+import stat
+
+import gateway as gw
+from gateway import NOBODY_KEY, SECRET
+
+
+def listed(gateway):
+    result = gateway.host.ctl('apikey', 'list', '--no-legend')
+    assert result.returncode == 0, result.stderr
+    return {line.split()[0]: line.split()[1:3] for line in result.stdout.splitlines()}
+
+
+def test_without_one_nothing_is_told(gateway):
+    client = gateway.anonymous()
+    for path in ('/v2/sandboxes', '/sandboxes/i0123456789012', '/nosuch'):
+        assert client.fails('GET', path, 401) == 'authorization header is missing'
+    client.call('GET', '/health', status=204)
+
+
+def test_a_wrong_one_is_refused(gateway):
+    for key in (NOBODY_KEY, 'e2b_', 'x', '', NOBODY_KEY + '0', NOBODY_KEY.upper(), 'e2b_' + 'g' * 40):
+        message = gw.Client(gateway, key).raw('GET', '/v2/sandboxes', headers={'X-API-Key': key}).json
+        assert message['code'] == 401 and message['message'].startswith('Invalid API key'), message
+
+
+def test_a_revoked_one_is_refused_at_once(gateway):
+    client = gateway.client('a-name')
+    client.call('GET', '/v2/sandboxes')
+    (key,) = [i for i, (name, _) in listed(gateway).items() if name == 'a-name']
+    result = gateway.host.ctl('apikey', 'revoke', key)
+    assert result.returncode == 0, result.stderr
+    client.fails('GET', '/v2/sandboxes', 401)
+    assert key not in listed(gateway)
+    assert f'There is no key {key}' in gateway.host.ctl('apikey', 'revoke', key).stderr
+
+
+def test_they_outlast_a_restart_and_revoked_ones_do_not(gateway):
+    kept, revoked = gateway.client('kept'), gateway.client('gone')
+    for i, (name, _) in listed(gateway).items():
+        if name == 'gone':
+            gateway.host.ctl('apikey', 'revoke', i)
+    made = kept.call('POST', '/v2/sandboxes', {'templateID': 'python'}, 201)
+    gateway.restart()
+    seen = kept.call('GET', f'/sandboxes/{made["sandboxID"]}')
+    assert seen['envdAccessToken'] == made['envdAccessToken']
+    revoked.fails('GET', '/v2/sandboxes', 401)
+
+
+def test_only_hashes_are_kept(gateway):
+    key = gateway.key()
+    path = gateway.state / 'keys.json'
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not re.search('|'.join(key[n:n + 8] for n in range(4, 36)), path.read_text())
+    assert os.listdir(gateway.state) == ['keys.json']
+
+
+def test_damaged_keys_let_nobody_in(gateway):
+    path = gateway.state / 'keys.json'
+    good = path.read_bytes()
+    gateway.stop()
+    try:
+        for bad in (b'', b'{', good[:-20], b'[]', b'{"version":2,"keys":[]}', b'{"version":1,"keys":[{"id":"x"}]}', good + b'\0'):
+            path.write_bytes(bad)
+            status, log = gateway.run_to_the_end()
+            assert status == 1 and 'keys.json is damaged' in log, bad
+    finally:
+        path.write_bytes(good)
+        gateway.start()
+
+
+def test_who_may_make_them_polkit_says(gateway):
+    denied = gateway.host.ctl('apikey', 'create', uid=gw.bus_host.NOBODY)
+    assert denied.returncode == 1 and 'manage-keys' in denied.stderr and denied.stdout == ''
+    for argv in (('list',), ('revoke', 'kx')):
+        assert 'manage-keys' in gateway.host.ctl('apikey', *argv, uid=gw.bus_host.NOBODY).stderr
+    gateway.host.mock_polkit('SetAllowed', 'as', '2', 'org.cubed.cube1.create', 'org.cubed.cube1.manage-keys')
+    try:
+        made = gateway.host.ctl('apikey', 'create', uid=gw.bus_host.NOBODY)
+        assert made.returncode == 0 and SECRET.fullmatch(made.stdout.strip()), made.stderr
+        gw.Client(gateway, made.stdout.strip()).call('GET', '/v2/sandboxes')
+    finally:
+        gateway.host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
+
+
+def test_names_and_tenants(gateway):
+    gateway.key('for the robot', '--tenant=team7')
+    assert ['for', 'the'] in listed(gateway).values()
+    for argv in (['--tenant=Team'], ['--tenant=7'], ['--tenant=a.b'], ['--tenant=' + 'a' * 21], ['x' * 65], ['a\nb'], ['']):
+        result = gateway.host.ctl('apikey', 'create', *argv)
+        assert result.returncode == 1 and 'Failed to make an API key' in result.stderr and result.stdout == '', argv
+
+
+def test_what_cubectl_says_when_it_does_not_run(gateway):
+    gateway.stop()
+    try:
+        result = gateway.host.ctl('apikey', 'list')
+        assert result.returncode == 1 and 'cube-gateway is not running here' in result.stderr
+    finally:
+        gateway.start()
+
+
+def test_too_many_requests_are_put_off(configured, gateway):
+    configured('RequestsPerSecond=1\nRequestsBurst=3\n')
+    client, other = gateway.client(), gateway.client()
+    replies = [client.raw('GET', '/v2/sandboxes') for _ in range(20)]
+    late = [r for r in replies if r.status == 429]
+    assert late and replies[0].status == 200
+    for r in late:
+        assert r.json == {'code': 429, 'message': 'Rate limit exceeded'}
+        assert int(r.headers['Retry-After']) >= 1 and r.headers['RateLimit-Limit'] == '3'
+        assert r.headers['RateLimit-Remaining'] == '0' and int(r.headers['RateLimit-Reset']) >= 1
+    # Whose fault it is not.
+    other.call('GET', '/v2/sandboxes')
+    assert all(r.status == 401 for r in (gateway.anonymous().raw('GET', '/v2/sandboxes') for _ in range(20)))
+
+
+def test_each_request_is_in_the_log_with_its_key_and_without_its_secret(gateway):
+    key = gateway.key('the-audited')
+    (key_id,) = [i for i, (name, _) in listed(gateway).items() if name == 'the-audited']
+    client = gw.Client(gateway, key)
+    made = client.call('POST', '/v2/sandboxes', {'templateID': 'python', 'metadata': {'canary': 'canary-metadata'}}, 201)
+    client.fails('GET', '/sandboxes/nonexistingsandbox', 404)
+    gateway.anonymous().fails('GET', '/v2/sandboxes?a=%0Ab', 401)
+    gw.Client(gateway, NOBODY_KEY).fails('GET', '/v2/sandboxes', 401)
+    gateway.restart()
+    log = gateway.log()
+    assert f'CUBE_KEY={key_id} CUBE_TENANT={key_id} CUBE_SANDBOX={made["sandboxID"]} CUBE_STATUS=201 CUBE_REQUEST=POST /v2/sandboxes' in log
+    assert f'CUBE_KEY={key_id} CUBE_TENANT={key_id} CUBE_SANDBOX=nonexistingsandbox CUBE_STATUS=404' in log
+    assert f'CUBE_KEY={key_id} CUBE_TENANT={key_id} CUBE_ACTOR=0 key created: the-audited' in log
+    assert 'CUBE_KEY= CUBE_TENANT= CUBE_SANDBOX= CUBE_STATUS=401 CUBE_REQUEST=GET /v2/sandboxes?a=%0Ab' in log
+    for secret in (key, key[4:], NOBODY_KEY[4:], 'canary-metadata', made['envdAccessToken']):
+        assert secret not in log
+    assert not SECRET.search(log)

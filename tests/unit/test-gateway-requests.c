@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What requests say, taken apart: paths, queries, bodies, and what is wanted of a new sandbox. */
+
+#include "gateway/config.h"
+#include "gateway/create-spec.h"
+#include "gateway/list-query.h"
+#include "gateway/sandbox-json.h"
+#include "gateway/template-ref.h"
+#include "gateway/timestamp.h"
+#include "gateway/url.h"
+#include "tests/unit/temp-dir.h"
+#include "tests/unit/test.h"
+
+TEST(segments_are_decoded_after_they_are_split) {
+        _cleanup_(url_done) Url u;
+
+        assert_ok(url_parse("/templates/team%2Fname%3Adefault//x/?a=1&b=x+y%2Bz&a=2&empty&=v", &u));
+        assert_eq(u.n_segments, 3u);
+        assert_streq(u.segments[1], "team/name:default");
+        assert_streq(u.segments[2], "x");
+        assert_streq(url_query(&u, "a"), "1");
+        assert_streq(url_query(&u, "b"), "x y+z");
+        assert_streq(url_query(&u, "empty"), "");
+        assert_true(!url_query(&u, "nosuch"));
+        assert_eq(u.n_pairs, 5u);
+}
+
+TEST(wrong_urls) {
+        static const char *const wrong[] = { "", "x", "*", "http://x/", "/%", "/%1", "/%g0", "/%00", "/a?b=%00", "/a?%=1" };
+        Url u;
+
+        for (size_t i = 0; i < ELEMENTSOF(wrong); i++)
+                assert_eq(url_parse(wrong[i], &u), -EINVAL);
+        assert_eq(url_parse("/1/2/3/4/5/6/7/8/9", &u), -E2BIG);
+}
+
+TEST(timestamps) {
+        static const struct {
+                const char *text;
+                uint64_t usec;
+        } good[] = {
+                { "1970-01-01T00:00:00Z", 0 },
+                { "2026-01-02T03:04:05.678901Z", 1767323045678901 },
+                { "2026-01-02T03:04:05.678901234Z", 1767323045678901 },
+                { "2026-01-02T03:04:05.6Z", 1767323045600000 },
+                { "2026-01-02T04:04:05+01:00", 1767323045000000 },
+                { "2026-01-02T01:34:05-01:30", 1767323045000000 },
+                { "1960-01-01T00:00:00Z", 0 },
+        };
+        static const char *const bad[] = {
+                "", "now", "2026-01-02", "2026-01-02T03:04:05", "2026-01-02T03:04:05.Z", "2026-13-02T03:04:05Z", "2026-01-02T24:04:05Z",
+                "2026-01-02T03:04:05Zx", "2026-01-02T03:04:05+1:00", "26-01-02T03:04:05Z", "2026-01-02T03:04:05+25:00",
+        };
+        char text[TIMESTAMP_MAX];
+        uint64_t usec;
+
+        for (size_t i = 0; i < ELEMENTSOF(good); i++) {
+                assert_ok(timestamp_parse(good[i].text, &usec));
+                assert_eq(usec, good[i].usec);
+        }
+        for (size_t i = 0; i < ELEMENTSOF(bad); i++)
+                assert_eq(timestamp_parse(bad[i], &usec), -EINVAL);
+        assert_streq(timestamp_format(text, 1767323045678901), "2026-01-02T03:04:05.678901Z");
+        assert_true(startswith(timestamp_format(text, UINT64_MAX), "9999-12-31T23:59:59"));
+}
+
+TEST(template_references) {
+        TemplateRef r;
+
+        assert_ok(template_ref_parse("base", "team", &r));
+        assert_true(streq(r.name, "base") && !*r.tag && !r.own);
+        assert_ok(template_ref_parse("base:default", "team", &r));
+        assert_true(!*r.tag);
+        assert_ok(template_ref_parse("team/base:v1.2", "team", &r));
+        assert_true(streq(r.name, "base") && streq(r.tag, "v1.2") && r.own);
+        assert_eq(template_ref_parse("teams/base", "team", &r), -ENOENT);
+        static const char *const wrong[] = { "", "/", ":", "a:", ":a", "a/", "/a", "a/b/c", "a:b:c", "a b", "..%", "-a", "a\n" };
+        for (size_t i = 0; i < ELEMENTSOF(wrong); i++)
+                assert_eq(template_ref_parse(wrong[i], "team", &r), -EINVAL);
+        char longest[TEMPLATE_REF_MAX + 1];
+        memset(longest, 'a', sizeof(longest));
+        longest[TEMPLATE_REF_MAX] = 0;
+        assert_eq(template_ref_parse(longest, "team", &r), -EINVAL);
+        longest[TEMPLATE_REF_MAX - 1] = 0;
+        assert_ok(template_ref_parse(longest, "team", &r));
+}
+
+/* Bodies. */
+
+typedef struct Body {
+        json_object *json;
+        GatewayConfig config;
+        CreateSpec spec;
+        ErrorText error;
+} Body;
+
+static void body_done(Body *b) {
+        json_object_put(b->json);
+}
+
+static int create(Body *b, bool v2, const char *text) {
+        json_object_put(b->json);
+        *b = (Body) {};
+        config_init(&b->config);
+        int r = body_parse(text, strlen(text), &b->json, &b->error);
+        return r < 0 ? r : create_spec_parse(b->json, &b->config, v2, &b->spec, &b->error);
+}
+
+TEST(a_new_sandbox_has_defaults) {
+        _cleanup_(body_done) Body b = {};
+
+        assert_ok(create(&b, true, "{\"templateID\":\"base\"}"));
+        assert_streq(b.spec.template_ref, "base");
+        assert_eq(b.spec.timeout_usec, 300 * USEC_PER_SEC);
+        assert_streq(b.spec.on_timeout, "kill");
+        assert_true(b.spec.secure && !b.spec.metadata && b.spec.network.internet && !b.spec.network.allow);
+        assert_ok(create(&b, false, "{\"templateID\":\"base\",\"metadata\":null,\"timeout\":null,\"x\":{}}"));
+        assert_eq(b.spec.timeout_usec, 15 * USEC_PER_SEC);
+        assert_true(!b.spec.secure);
+}
+
+TEST(a_new_sandbox_has_what_was_asked_for) {
+        _cleanup_(body_done) Body b = {};
+
+        assert_ok(create(&b, false, "{\"templateID\":\"base\",\"timeout\":86400,\"secure\":true,\"autoPause\":true,"
+                                    "\"autoPauseMemory\":false,\"metadata\":{\"a\":\"b\"},\"allow_internet_access\":false,"
+                                    "\"network\":{\"allowOut\":[\"example.com\"]}}"));
+        assert_eq(b.spec.timeout_usec, 86400 * USEC_PER_SEC);
+        assert_streq(b.spec.on_timeout, "pause-disk");
+        assert_true(b.spec.secure && b.spec.metadata && !b.spec.network.internet);
+        assert_eq(json_object_array_length(b.spec.network.allow), 1u);
+        assert_eq(create(&b, true, "{\"templateID\":\"base\",\"timeout\":86401}"), -EINVAL);
+        assert_streq(b.error.text, "Timeout cannot be greater than 86400 seconds");
+        assert_eq(create(&b, true, "{\"templateID\":\"base\",\"timeout\":-9223372036854775808}"), -EINVAL);
+        assert_eq(create(&b, true, "{\"templateID\":\"base\",\"timeout\":9223372036854775808}"), -EINVAL);
+}
+
+TEST(bodies_that_are_none) {
+        static const char *const wrong[] = { "[]", "1", "\"a\"", "{", "{}x", "{'a':1}", "{\"a\":1,}", "{\"a\":\"\xff\"}", "nul", "// x\n{}" };
+        ErrorText error;
+        json_object *o;
+
+        for (size_t i = 0; i < ELEMENTSOF(wrong); i++) {
+                assert_eq(body_parse(wrong[i], strlen(wrong[i]), &o, &error), -EINVAL);
+                assert_true(startswith(error.text, "Error when parsing request: "));
+                assert_true(!o);
+        }
+        assert_ok(body_parse(NULL, 0, &o, &error));
+        assert_true(!o);
+}
+
+/* Lists. */
+
+static json_object *properties(const char *id, const char *state, uint64_t created, const char *metadata) {
+        json_object *o = json_object_new_object(), *labels = json_object_new_object();
+
+        json_object_object_add(labels, "e2b/metadata", json_object_new_string(metadata));
+        json_object_object_add(o, "Id", json_object_new_string(id));
+        json_object_object_add(o, "State", json_object_new_string(state));
+        json_object_object_add(o, "CreatedTimestamp", json_object_new_uint64(created));
+        json_object_object_add(o, "Template", json_object_new_string("tbasetbasetb"));
+        json_object_object_add(o, "TemplateName", json_object_new_string("base"));
+        json_object_object_add(o, "Labels", labels);
+        return o;
+}
+
+/* The letter of each id. */
+static char *letters(json_object *all, const char *target, bool v2, char token[static LIST_TOKEN_MAX]) {
+        _cleanup_(list_query_done) ListQuery q = {};
+        _cleanup_(url_done) Url u;
+        ErrorText error;
+
+        assert_ok(url_parse(target, &u));
+        assert_ok(list_query_parse(&u, v2, &q, &error));
+        json_object *page = list_page(all, &q, token);
+        assert_true(page);
+        char *text = calloc(1, json_object_array_length(page) + 1);
+        for (size_t i = 0; i < json_object_array_length(page); i++)
+                text[i] = *info_string(json_object_array_get_idx(page, i), "sandboxID");
+        json_object_put(page);
+        return text;
+}
+
+TEST(lists_are_selected_sorted_and_cut) {
+        static const struct {
+                const char *target, *expected, *token;
+        } cases[] = {
+                { "/v2/sandboxes", "dcba", "" },
+                { "/v2/sandboxes?order=asc", "abcd", "" },
+                { "/v2/sandboxes?state=paused", "b", "" },
+                { "/v2/sandboxes?state=running", "dca", "" },
+                { "/v2/sandboxes?limit=3", "dcb", "200_baaaaaaaaaaa" },
+                { "/v2/sandboxes?limit=4", "dcba", "" },
+                { "/v2/sandboxes?limit=3&nextToken=200_baaaaaaaaaaa", "a", "" },
+                { "/v2/sandboxes?order=asc&nextToken=200_baaaaaaaaaaa", "cd", "" },
+                { "/v2/sandboxes?nextToken=150_zaaaaaaaaaaa", "a", "" },
+                { "/v2/sandboxes?metadata=k%3Dv", "ca", "" },
+                { "/v2/sandboxes?metadata=", "dcba", "" },
+                { "/v2/sandboxes?template=base", "dcba", "" },
+                { "/v2/sandboxes?template=other", "", "" },
+                { "/v2/sandboxes?startedAfter=1970-01-01T00:00:00.0002Z", "dcb", "" },
+        };
+        json_object *all = json_object_new_array();
+        char token[LIST_TOKEN_MAX];
+
+        json_object_array_add(all, properties("baaaaaaaaaaa", "paused", 200, ""));
+        json_object_array_add(all, properties("daaaaaaaaaaa", "running", 200, "{\"k\":\"w\"}"));
+        json_object_array_add(all, properties("aaaaaaaaaaaa", "running", 100, "{\"k\":\"v\",\"x\":\"y\"}"));
+        json_object_array_add(all, properties("caaaaaaaaaaa", "running", 200, "{\"k\":\"v\"}"));
+        for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+                _cleanup_free_ char *found = letters(all, cases[i].target, true, token);
+                assert_streq(found, cases[i].expected);
+                assert_streq(token, cases[i].token);
+        }
+        _cleanup_free_ char *old = letters(all, "/sandboxes?limit=1&state=paused", false, token);
+        assert_streq(old, "dca");
+        json_object_put(all);
+}
+
+/* The configuration. */
+
+static void count(void *userdata, const char *path, unsigned line, const char *message) {
+        *(unsigned *) userdata = *(unsigned *) userdata * 10 + line;
+}
+
+TEST(the_configuration) {
+        static const char text[] = "# one\n[Gateway]\n DefaultInternetAccess = no\nTimeoutMaxSec=2h\nRequestsPerSecond=0\nNosuch=1\n"
+                                   "BodyMax=64K\n\n;x\nKeepAliveSec=infinity\nx\n";
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        GatewayConfig c;
+        char path[96];
+        unsigned wrong = 0;
+
+        snprintf(path, sizeof(path), "%s/gateway.conf", d.path);
+        config_init(&c);
+        assert_ok(config_load(&c, path, count, &wrong));
+        assert_true(c.default_internet);
+        temp_dir_write(&d, "gateway.conf", text, strlen(text));
+        assert_ok(config_load(&c, path, count, &wrong));
+        /* Lines 5, 6, 10 and 11. */
+        assert_eq(wrong, 5711u);
+        assert_true(!c.default_internet && c.rate.per_second == 20 && c.body_max == 65536);
+        assert_eq(c.timeout_max_usec, 7200 * USEC_PER_SEC);
+        assert_eq(c.keepalive_usec, 650 * USEC_PER_SEC);
+}
