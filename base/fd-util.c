@@ -60,13 +60,10 @@ int write_full(int fd, const void *buf, size_t size) {
         return 0;
 }
 
-int read_file(int dirfd, const char *path, size_t max, char **ret, size_t *ret_size) {
-        _cleanup_close_ int fd = openat(dirfd, path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
-        if (fd < 0)
-                return -errno;
-
+int read_whole(int fd, size_t max, char **ret, size_t *ret_size) {
         _cleanup_free_ char *buf = NULL;
         size_t size = 0, allocated = 0;
+
         for (;;) {
                 if (size == allocated) {
                         if (allocated > max)
@@ -96,6 +93,14 @@ int read_file(int dirfd, const char *path, size_t max, char **ret, size_t *ret_s
                 *ret_size = size;
         *ret = TAKE_PTR(buf);
         return 0;
+}
+
+int read_file(int dirfd, const char *path, size_t max, char **ret, size_t *ret_size) {
+        _cleanup_close_ int fd = openat(dirfd, path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
+        if (fd < 0)
+                return -errno;
+
+        return read_whole(fd, max, ret, ret_size);
 }
 
 int send_packet(int fd, const struct iovec *iov, size_t n_iov, const int *fds, size_t n_fds) {

@@ -14,7 +14,8 @@ int fd_set_cloexec(int fd, bool on);
 int read_full(int fd, void *buf, size_t size);
 int write_full(int fd, const void *buf, size_t size);
 
-/* A whole small file as a NUL-terminated string; -EFBIG above max. size may be NULL. */
+/* All that comes, of a blocking fd or of a small file, as a NUL-terminated string; -EFBIG above max. size may be NULL. */
+int read_whole(int fd, size_t max, char **ret, size_t *ret_size);
 int read_file(int dirfd, const char *path, size_t max, char **ret, size_t *ret_size);
 
 /* One packet with descriptors attached (n_fds may be 0). The fds stay the caller's.

@@ -84,3 +84,5 @@ int create_options_append(sd_bus_message *m, const CreateOptions *o);
 #define SANDBOX_ID_MAX 21
 /* Creates the sandbox; says what went wrong. */
 int create_sandbox(sd_bus *bus, const CreateOptions *o, char ret_id[static SANDBOX_ID_MAX]);
+/* Ends one that was made for a single command; says what went wrong, but not that it has gone by itself. */
+void end_sandbox(sd_bus *bus, const char *id);

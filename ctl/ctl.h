@@ -117,6 +117,7 @@ int ctl_check_id(const char *id);
 int verb_apikey(int argc, char **argv);
 int verb_check(int argc, char **argv);
 int verb_checkpoints(int argc, char **argv);
+int verb_code(int argc, char **argv);
 int verb_cp(int argc, char **argv);
 int verb_create(int argc, char **argv);
 int verb_exec(int argc, char **argv);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "ctl/build-options.h"
+#include "ctl/code.h"
 #include "ctl/create-options.h"
 #include "ctl/ctl.h"
 #include "ctl/exec-options.h"
@@ -23,6 +24,8 @@ static const Verb verbs[] = {
         { "exec", "ID [OPTION...] [--] COMMAND...", "Run a command in a sandbox", EXEC_HELP, verb_exec,
           FAILURE_OF_OURS },
         { "shell", "ID", "Log in to a sandbox", EXEC_HELP, verb_shell, FAILURE_OF_OURS },
+        { "code", "[OPTION...] FILE|-", "Run code in a code interpreter, show what comes of it", CODE_HELP CREATE_HELP,
+          verb_code, FAILURE_OF_OURS },
         { "cp", "[-r] SOURCE... DESTINATION", "Copy files from (ID:PATH) or to a sandbox",
           "  -r --recursive          Directories too\n"
           "  -u --user=USER          Whom copies in the sandbox belong to, or who reads there\n", verb_cp, 1 },

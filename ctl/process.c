@@ -5,13 +5,13 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <systemd/sd-event.h>
-#include <time.h>
 
 #include "base/agent-proto.h"
 #include "base/fd-util.h"
 #include "base/frame.h"
 #include "ctl/process.h"
 #include "ctl/pump.h"
+#include "ctl/removal.h"
 #include "ctl/text.h"
 #include "ctl/tty.h"
 
@@ -20,8 +20,6 @@
 /* The process has ended, but something it left behind holds its output open: how long nothing may
  * come before that is given up. */
 #define DRAIN_USEC (3 * USEC_PER_SEC)
-/* The sandbox has ended: how long its reason may take to arrive. */
-#define REASON_USEC (2 * USEC_PER_SEC)
 
 typedef struct Process {
         sd_bus *bus;
@@ -39,7 +37,7 @@ typedef struct Process {
         bool exited;
         AgentExit exit;
         bool lost;                /* the wait stream ended without an answer */
-        char *lost_reason;
+        Removal removal;
         uint64_t drain_moved;     /* bytes when the drain timer was armed */
         uint64_t interrupted_usec;
 } Process;
@@ -75,7 +73,7 @@ static void process_done(Process *p) {
         release_fd(p->fds[2], &p->err);
         safe_close(p->wait_fd);
         frame_parser_done(&p->parser);
-        free(p->lost_reason);
+        removal_done(&p->removal);
         /* done_fd stays: a pump that is still blocked may write to it until we exit. */
 }
 
@@ -279,15 +277,6 @@ static int on_resize(sd_event_source *s, const struct signalfd_siginfo *si, void
         return 0;
 }
 
-static int match_removed(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        const char *id, *reason;
-        Process *p = userdata;
-
-        if (!p->lost_reason && sd_bus_message_read(m, "ssu", &id, &reason, NULL) >= 0 && streq(id, p->id))
-                p->lost_reason = strdup(reason);
-        return 0;
-}
-
 static int add_signals(Process *p) {
         sigset_t mask;
         int r = 0;
@@ -329,23 +318,11 @@ static int prepare_loop(Process *p) {
         return sd_event_add_io(p->event, NULL, p->done_fd, EPOLLIN, on_pump_done, p);
 }
 
-/* The wait stream broke: most likely the sandbox has ended, and the bus says why in a moment. */
 static int explain_loss(Process *p) {
-        struct timespec ts;
-        uint64_t now, end = 0;
+        const char *reason = removal_reason(&p->removal);
 
-        do {
-                while (!p->lost_reason && sd_bus_process(p->bus, NULL) > 0)
-                        ;
-                (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-                now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-                if (end == 0)
-                        end = now + REASON_USEC;
-        } while (!p->lost_reason && now < end && sd_bus_wait(p->bus, end - now) >= 0);
-
-        if (p->lost_reason)
-                ctl_note("Sandbox %s ended while the command ran: %s. See: cubectl show %s", p->id, p->lost_reason,
-                         p->id);
+        if (reason)
+                ctl_note("Sandbox %s ended while the command ran: %s. See: cubectl show %s", p->id, reason, p->id);
         else
                 ctl_note("The connection to process %u in sandbox %s is lost. See: cubectl show %s", p->pid, p->id,
                          p->id);
@@ -369,7 +346,6 @@ static int run_loop(Process *p) {
 }
 
 int process_run(sd_bus *bus, const char *id, const ExecOptions *options, char **argv) {
-        _cleanup_(sd_bus_slot_unrefp) sd_bus_slot *slot = NULL;
         static Process process; /* the pumps may outlive this call */
         Process *p = &process;
 
@@ -379,9 +355,9 @@ int process_run(sd_bus *bus, const char *id, const ExecOptions *options, char **
         };
         frame_parser_init(&p->parser, AGENT_FRAME_MAX);
 
-        int r = sd_bus_match_signal(bus, &slot, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "SandboxRemoved",
-                                    match_removed, p);
-        r = r < 0 ? ctl_fail(r, NULL, "watch sandbox %s", id) : start(p, argv);
+        int r = removal_watch(&p->removal, bus, id);
+        if (r >= 0)
+                r = start(p, argv);
         if (r == 0)
                 r = open_wait(p);
         if (r == 0)

@@ -87,15 +87,6 @@ static int copy_out(Transfer *t, char **l) {
         return result;
 }
 
-static void end_sandbox(sd_bus *bus, const char *id) {
-        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-
-        int r = ctl_call_sandbox(bus, "Ending the sandbox", id, "Kill", NULL, &error, NULL);
-        if (r < 0 && !sd_bus_error_has_name(&error, BUS_ERROR_NO_SUCH_SANDBOX) &&
-            !sd_bus_error_has_name(&error, SD_BUS_ERROR_UNKNOWN_OBJECT))
-                ctl_fail(r, &error, "end sandbox %s", id);
-}
-
 static int run_in_sandbox(Run *x, sd_bus *bus, const char *id, char **argv) {
         Transfer t = { .bus = bus, .id = id, .user = x->exec.user, .recursive = true };
 

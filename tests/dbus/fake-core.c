@@ -836,6 +836,7 @@ int fake_manager_new(sd_event *event, sd_bus *bus, const char *harness, Manager 
                 return r;
         m->snapshots->userdata = m;
         add_template(m->templates, "tpythonpython", "python", 0, NULL);
+        add_template(m->templates, "tinterpreterin", "code-interpreter", 0, NULL);
         add_template(m->templates, "tprivateprivat", "private", 1, NULL);
         add_template(m->templates, "tonlineonlineo", "online", 0, "example.com tcp:443");
         add_template(m->templates, "tspecialspecia", "special", 0, "10.1.0.0/16");

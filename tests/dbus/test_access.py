@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import CUBECTL, NAME, NOBODY, ROOT, wait_for
+from bushost import CUBECTL, NAME, NOBODY, ROOT, wait_for
 
 OTHER = 1  # daemon: the bus takes only users that exist
 MANAGER = (ROOT, 'Manager')

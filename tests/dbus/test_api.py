@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from conftest import CUBED, FAKE_CUBED, NAME, NOBODY, ROOT, TOP, wait_for
+from bushost import CUBED, FAKE_CUBED, NAME, NOBODY, ROOT, TOP, wait_for
 
 MANAGER = (ROOT, 'Manager')
 

@@ -20,7 +20,7 @@ import time
 
 import pytest
 
-from conftest import CUBECTL, wait_for
+from bushost import CUBECTL, wait_for
 
 MEGABYTES = int(os.environ.get('STREAM_MEGABYTES', '200'))
 

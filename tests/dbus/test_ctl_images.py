@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, CUBECTL, wait_for
+from bushost import BUILD, CUBECTL, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'lib'))
 

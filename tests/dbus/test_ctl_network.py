@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import CUBECTL, NOBODY
+from bushost import CUBECTL, NOBODY
 
 
 def ok(host, *argv, **kwargs):

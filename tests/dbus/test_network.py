@@ -12,7 +12,7 @@ import threading
 import dbus
 import pytest
 
-from conftest import CUBECTL, NAME, NOBODY, ROOT, wait_for
+from bushost import CUBECTL, NAME, NOBODY, ROOT, wait_for
 
 MANAGER = (ROOT, 'Manager')
 DENY_ALL = {'default': 'deny', 'allow': [], 'deny': [], 'inbound': []}

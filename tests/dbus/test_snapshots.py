@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import NAME, NOBODY, ROOT
+from bushost import NAME, NOBODY, ROOT
 
 MANAGER = (ROOT, 'Manager')
 OTHER = 1  # daemon: the bus takes only users that exist

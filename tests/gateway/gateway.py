@@ -16,7 +16,7 @@ from description import Description
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 
-spec = importlib.util.spec_from_file_location('bus_host', TOP / 'tests/dbus/conftest.py')
+spec = importlib.util.spec_from_file_location('bus_host', TOP / 'tests/dbus/bushost.py')
 bus_host = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(bus_host)
 

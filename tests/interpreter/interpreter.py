@@ -46,7 +46,8 @@ def go_away(response):
 
 
 class Server:
-    def __init__(self, *options, env=None):
+    def __init__(self, *options, env=None, network=None, port=0):
+        """network: the file of a network namespace to listen in."""
         root = os.environ.get("CUBE_INTERPRETER_ROOT")
         self.root = pathlib.Path(root or "/")
         self._scratch = tempfile.TemporaryDirectory(prefix="interpreter-", dir=self.root / "tmp")
@@ -54,8 +55,10 @@ class Server:
         self.home = pathlib.Path(self._scratch.name, "home")
         self.home.mkdir()
         argv = ["chroot", root, INSTALLED] if root else ["/usr/bin/python3", str(SOURCE / "code-interpreter")]
+        if network:
+            argv = ["nsenter", f"--net={network}", *argv]
         self.process = subprocess.Popen(
-            [*argv, "--host", "127.0.0.1", "--port", "0", "--envd", "", "--runtime-dir", self.inside(self.runtime_dir),
+            [*argv, "--host", "127.0.0.1", "--port", str(port), "--envd", "", "--runtime-dir", self.inside(self.runtime_dir),
              "--cwd", self.inside(self.home), *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": self.inside(self.home), "LANG": "C.UTF-8",
