@@ -2,12 +2,13 @@
 """The agent's envd on a port of this machine's loopback, and what speaks to it."""
 
 import base64
+import errno
 import http.client
 import json
 import socket
 import struct
 
-from agentlib import ENVD
+from agentlib import ENVD, AgentError
 
 
 def free_port():
@@ -21,8 +22,15 @@ class Envd:
 
     def __init__(self, agent, token=None, **fields):
         self.agent, self.token = agent, token
-        self.port = free_port()
-        self.configure(token, **fields)
+        # Others on this machine take ports too.
+        for left in reversed(range(10)):
+            self.port = free_port()
+            try:
+                self.configure(token, **fields)
+                break
+            except AgentError as e:
+                if e.errno != errno.EADDRINUSE or left == 0:
+                    raise
 
     def configure(self, token=None, **fields):
         self.token = token
