@@ -145,6 +145,7 @@ def test_standard_input(envd):
             "code": "internal", "message": "error writing to stdin: stdin not enabled or closed"})
         assert "tty not assigned to process" in send(envd, pid, b"a", "pty")[1]["message"]
         kill(envd, pid)
+        s.to_end()
 
 
 def test_input_that_the_program_does_not_take_yet_waits(envd):
@@ -202,6 +203,7 @@ def test_other_signals_and_processes_that_are_not_envds(envd):
         assert kill(envd, other)[0] == 404
         envd.agent.call(SIGNAL, PID=other, SIGNAL=9)
         kill(envd, pid)
+        s.to_end()
 
 
 def test_list_has_what_runs_and_was_started_here(envd):
@@ -325,6 +327,7 @@ def test_update_without_a_terminal(envd):
         assert envd.call("process.Process/Update", {**select(pid), "pty": {"size": {"cols": 1, "rows": 1}}}) == (
             500, {"code": "internal", "message": "error resizing tty: tty not assigned to process"})
         kill(envd, pid)
+        s.to_end()
 
 
 def test_a_claim_ends_the_streams_and_not_the_programs(fresh):
