@@ -248,8 +248,11 @@ static void net_buffer(const char *what, uint32_t len, unsigned times, uint64_t 
         if (!raw_open(&r, target_find("net"), features, RING_SIZE_USED))
                 say("net", -1, "does not start");
         put_part(&r, 0, 0, data[4], len, DESC_WRITE);
+        /* All at once: a frame of somebody else may come in between. */
         for (unsigned i = 0; i < times; i++)
-                ring_offer(&r.rings[0], 0);
+                r.rings[0].avail[2 + i] = 0;
+        barrier();
+        r.rings[0].avail[1] = (uint16_t) times;
         ring_kick(&r.rings[0]);
         raw_provoke(&r, 0);
         say(what, -1, outcome_name(raw_wait(&r, &r.rings[0], &n)));

@@ -3,6 +3,7 @@
 
 /* A guest that does what no driver would, against the VMM that runs it. It is the payload guest (tests/payload) with one
  * program more: "attack NAME" does what NAME says and prints what came of it, a line for each thing that was attacked.
+ * An attack takes the agent's connections down, and with them its own streams: "last" prints what the one before did.
  * tests/native/test_hostile_guest.py knows what has to come of it. A new attack is a function and a line in a table of
  * the file that it belongs to. */
 

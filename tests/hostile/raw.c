@@ -227,12 +227,15 @@ static void stray_packet(void *p) {
         };
 }
 
+/* Who has 169.254.77.1? A sandbox's gateway answers that under any policy. */
 static void put_frame(uint8_t *p) {
+        static const uint8_t question[] = {
+                0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0xcb, 0xff, 0, 0, 2, 8, 6,
+                0, 1, 8, 0, 6, 4, 0, 1, 2, 0xcb, 0xff, 0, 0, 2, 169, 254, 77, 2, 0, 0, 0, 0, 0, 0, 169, 254, 77, 1,
+        };
+
         memset(p, 0, NET_HEADER_BYTES + ETHER_BYTES);
-        memset(p + NET_HEADER_BYTES, 0xff, 6);
-        p[NET_HEADER_BYTES + 6] = 2;
-        p[NET_HEADER_BYTES + 12] = 0x88;
-        p[NET_HEADER_BYTES + 13] = 0xb5;
+        memcpy(p + NET_HEADER_BYTES, question, sizeof(question));
 }
 
 static unsigned blk_chain(const Raw *r, Desc *d) {
@@ -301,7 +304,7 @@ unsigned raw_good_chain(Raw *r, unsigned queue) {
         }
 }
 
-/* A frame that the other end of the wire sends back; a packet that is answered; one more set of figures, for the older
+/* A frame that the other end of the wire answers; a packet that is answered; one more set of figures, for the older
  * ones are given back then. */
 void raw_provoke(Raw *r, unsigned queue) {
         Ring *tx = &r->rings[1], *ring = &r->rings[queue];

@@ -15,6 +15,7 @@ import vmm as v
 import wire as w
 from test_devices import OK, STDOUT, STREAM_PROCESS, T_PID, T_STREAM, Guest, disk_files, parse_frame, read_all
 
+ARP = 0x0806
 READY = 16
 T_KERNEL_RELEASE = 4
 MEMORY = 64 << 20
@@ -53,7 +54,7 @@ def build(vmm, peer, base, overlay, tap):
 
 
 class Echo(threading.Thread):
-    """The other end of the wire: what comes goes back."""
+    """The other end of the wire: what comes goes back, as an answer that nobody reads."""
 
     def __init__(self, wire):
         super().__init__(daemon=True)
@@ -74,7 +75,7 @@ class HostileGuest(Guest):
         self.number = 100
         self.began = time.monotonic()
         self.messages = []
-        self.wire = w.Wire().listen()
+        self.wire = w.Wire().listen(ARP)
         self.echo = Echo(self.wire)
         self.echo.start()
         self.vmm = v.Vmm()
