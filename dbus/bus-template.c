@@ -19,6 +19,13 @@ static int load_given(sd_bus_message *m, uid_t actor, const BusPolicy *p, const 
         return p->given ? bus_policy_load(m, actor, &p->rules, "template", name, ret, error) : 1;
 }
 
+static void set_defaults(const Config *config, TemplateBuildParams *params) {
+        params->mem_bytes = config->default_mem_bytes;
+        params->cpus = config->default_cpus;
+        params->disk_bytes = config->default_disk_bytes;
+        params->kernel_path = config->kernel_path;
+}
+
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Manager *manager = bus_front->manager;
         TemplateBuildParams params = TEMPLATE_BUILD_PARAMS_INIT;
@@ -68,10 +75,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         if (r <= 0)
                 return r < 0 ? r : 1;
 
-        params.mem_bytes = manager->config.default_mem_bytes;
-        params.cpus = manager->config.default_cpus;
-        params.disk_bytes = manager->config.default_disk_bytes;
-        params.kernel_path = manager->config.kernel_path;
+        set_defaults(&manager->config, &params);
         r = bus_options_read(m, options, ELEMENTSOF(options), error);
         if (r >= 0)
                 r = bus_parse_template_name(name, &base, &tag, error);
