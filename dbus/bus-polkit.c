@@ -99,6 +99,9 @@ static bool room_for_question(const Polkit *p, uid_t actor, const char *sender) 
         size_t all = 0, user = 0, client = 0;
 
         for (const Question *q = p->questions; q; q = q->next) {
+                /* One that is answered is kept for its message only, until the loop has nothing better to do. */
+                if (!q->slot)
+                        continue;
                 all++;
                 user += q->actor == actor;
                 client += streq(sd_bus_message_get_sender(q->message), sender);

@@ -5,6 +5,8 @@
 #include "gateway/log.h"
 
 #define OUTSTANDING_MAX 100U
+/* Of those for which cubed asks polkit: it has eight questions of a client open at most, and denies what comes beyond. */
+#define ASKING_MAX 6U
 
 struct CubedCall {
         Cubed *cubed;
@@ -12,13 +14,14 @@ struct CubedCall {
         sd_bus_message *message;
         sd_bus_slot *slot;         /* set once it is sent */
         CubedDone done;
+        bool asks;                 /* polkit */
         CubedCall *next;           /* waits behind this one */
 };
 
 struct Cubed {
         sd_bus *bus;
         CubedCall *first;          /* waiting for their turn */
-        unsigned n_outstanding;
+        unsigned n_outstanding, n_asking;
 };
 
 int cubed_new(sd_bus *bus, Cubed **ret) {
@@ -49,8 +52,10 @@ static void call_free(CubedCall *call) {
                 at = &(*at)->next;
         if (*at)
                 *at = call->next;
-        if (call->slot)
+        if (call->slot) {
                 call->cubed->n_outstanding--;
+                call->cubed->n_asking -= call->asks;
+        }
         sd_bus_slot_unref(call->slot);
         sd_bus_message_unref(call->message);
         free(call);
@@ -83,18 +88,35 @@ static void call_failed(CubedCall *call, int k) {
         done(r, NULL, &error);
 }
 
+/* The first one whose turn it is, taken out of the queue. */
+static CubedCall *take_next(Cubed *c) {
+        CubedCall **at = &c->first;
+
+        if (c->n_outstanding >= OUTSTANDING_MAX)
+                return NULL;
+        while (*at && (*at)->asks && c->n_asking >= ASKING_MAX)
+                at = &(*at)->next;
+
+        CubedCall *call = *at;
+        if (call) {
+                *at = call->next;
+                call->next = NULL;
+        }
+        return call;
+}
+
 static void send_next(Cubed *c) {
-        while (c->first && c->n_outstanding < OUTSTANDING_MAX) {
-                CubedCall *call = c->first;
+        CubedCall *call;
+
+        while ((call = take_next(c))) {
                 /* cubed answers every call, or leaves the bus, which ends them all. */
                 int k = sd_bus_call_async(c->bus, &call->slot, call->message, on_reply, call, UINT64_MAX);
                 if (k < 0) {
                         call_failed(call, k);
                         continue;
                 }
-                c->first = call->next;
-                call->next = NULL;
                 c->n_outstanding++;
+                c->n_asking += call->asks;
         }
 }
 
@@ -108,7 +130,7 @@ int cubed_message_sandbox(Request *r, const char *method, sd_bus_message **ret) 
         return cubed_message(r, client_path(path, CUBE_BUS_PATH_SANDBOX, r->sandbox_id), CUBE_BUS_SANDBOX, method, ret);
 }
 
-void cubed_call(Request *r, sd_bus_message *m, int k, CubedDone done) {
+static void call_queued(Request *r, sd_bus_message *m, int k, CubedDone done, bool asks) {
         Cubed *c = r->gateway->cubed;
         CubedCall **end = &c->first, *call = k < 0 ? NULL : new0(CubedCall, 1);
 
@@ -117,12 +139,20 @@ void cubed_call(Request *r, sd_bus_message *m, int k, CubedDone done) {
                 reply_errno(r, k < 0 ? k : -ENOMEM);
                 return;
         }
-        *call = (CubedCall) { .cubed = c, .request = r, .message = sd_bus_message_ref(m), .done = done };
+        *call = (CubedCall) { .cubed = c, .request = r, .message = sd_bus_message_ref(m), .done = done, .asks = asks };
         r->call = call;
         while (*end)
                 end = &(*end)->next;
         *end = call;
         send_next(c);
+}
+
+void cubed_call(Request *r, sd_bus_message *m, int k, CubedDone done) {
+        call_queued(r, m, k, done, false);
+}
+
+void cubed_call_asking(Request *r, sd_bus_message *m, int k, CubedDone done) {
+        call_queued(r, m, k, done, true);
 }
 
 void cubed_drop(Request *r) {

@@ -77,7 +77,7 @@ static void create(Request *r) {
                 return;
         }
         k = make_call(r, &s, &m);
-        cubed_call(r, m, k, on_created);
+        cubed_call_asking(r, m, k, on_created);
 }
 
 static void reply_no_template(Request *r) {

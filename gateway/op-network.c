@@ -25,5 +25,5 @@ void op_network(Request *r) {
         k = cubed_message_sandbox(r, "SetNetworkPolicy", &m);
         if (k >= 0)
                 k = network_append(m, &n);
-        cubed_call(r, m, k, on_set);
+        cubed_call_asking(r, m, k, on_set);
 }

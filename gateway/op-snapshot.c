@@ -372,5 +372,5 @@ void op_fork(Request *r) {
                 k = append_fork_labels(m, info_get(r->sandbox, "Labels"));
         if (k >= 0)
                 k = sd_bus_message_close_container(m);
-        cubed_call(r, m, k, on_forked);
+        cubed_call_asking(r, m, k, on_forked);
 }

@@ -16,8 +16,8 @@ def missing():
     return why
 
 
-@pytest.fixture(scope='session')
-def started(tmp_path_factory):
+def make_host(tmp_path_factory):
+    """A bus that is not started yet."""
     why = missing()
     if why:
         pytest.skip(why)
@@ -27,19 +27,40 @@ def started(tmp_path_factory):
     # The user that the file names need not be there.
     policy = directory / 'gateway-policy.conf'
     policy.write_text((gw.TOP / 'gateway/org.cubed.Gateway1.conf').read_text().replace('"cube-gateway"', f'"{gw.UID}"'))
-    host = gw.bus_host.Host(directory, (gw.TOP / 'dbus/org.cubed.Cube1.conf', policy))
+    return gw.bus_host.Host(directory, (gw.TOP / 'dbus/org.cubed.Cube1.conf', policy))
+
+
+@pytest.fixture(scope='session')
+def started(tmp_path_factory):
+    host = make_host(tmp_path_factory)
     gateway = None
     try:
         host.start_bus()
         host.start_cubed()
         host.start_polkit()
         host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
-        gateway = gw.Gateway(host, directory)
+        gateway = gw.Gateway(host, host.dir)
         gateway.start()
         yield gateway
         gateway.stop()
     finally:
         if gateway and gateway.process:
+            gateway.process.kill()
+            gateway.process.wait()
+        host.end()
+
+
+@pytest.fixture
+def alone(tmp_path_factory):
+    """On a bus of its own, where no cubed is."""
+    host = make_host(tmp_path_factory)
+    gateway = gw.Gateway(host, host.dir)
+    try:
+        host.start_bus()
+        gateway.start()
+        yield gateway
+    finally:
+        if gateway.process:
             gateway.process.kill()
             gateway.process.wait()
         host.end()

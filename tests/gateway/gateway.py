@@ -104,7 +104,8 @@ class Gateway:
         os.chown(self.host_key, UID, UID)
         self.unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.unix.bind(str(self.socket))
-        self.unix.listen(128)
+        # As the unit has it.
+        self.unix.listen(1024)
         self.listener = self.unix
 
     def start(self, config=''):
@@ -142,7 +143,7 @@ class Gateway:
     def on_loopback(self):
         """For clients that know no unix sockets: its URL."""
         self.stop()
-        with socket.create_server(('127.0.0.1', 0), backlog=128) as self.listener:
+        with socket.create_server(('127.0.0.1', 0), backlog=1024) as self.listener:
             self.start()
             try:
                 yield f'http://127.0.0.1:{self.listener.getsockname()[1]}'

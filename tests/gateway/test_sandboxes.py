@@ -256,6 +256,16 @@ def test_keys_of_one_tenant_see_the_same(gateway):
     other.call('DELETE', f'/sandboxes/{i}', status=204)
 
 
+def test_many_are_created_at_once(client):
+    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+        made = list(pool.map(lambda _: client.create(), range(50)))
+    assert len(set(made)) == 50
+    assert set(ids(client.call('GET', '/v2/sandboxes'))) == set(made)
+    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+        list(pool.map(lambda i: client.call('DELETE', f'/sandboxes/{i}', status=204), made))
+    assert client.call('GET', '/v2/sandboxes') == []
+
+
 def test_a_vanished_client_leaves_a_sandbox_that_is_told(gateway, client):
     c = UnixConnection(gateway.socket)
     c.request('POST', '/v2/sandboxes', '{"templateID":"python"}', {'X-API-Key': client.key})
