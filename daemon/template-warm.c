@@ -12,6 +12,7 @@
 #include "dbus/bus-errors.h"
 
 #define READY_INTERVAL_USEC (200 * USEC_PER_MSEC)
+#define READY_INTERVAL_MAX_USEC (10 * USEC_PER_SEC)
 /* The first run fetches the pages, the second fills the caches that the first has only sized, the third finds
  * nothing new to do: more of them save no fault in the first exec of a sandbox. */
 #define EXEC_ROUNDS 3U
@@ -46,6 +47,7 @@ struct TemplateWarm {
         GuestTouch *touch;
         GuestCopy *copy;
         sd_event_source *ready_deadline, *ready_timer, *done;
+        uint64_t ready_began_usec;
 
         int result;
         char *message;
@@ -313,6 +315,19 @@ static int on_ready_deadline(sd_event_source *source, uint64_t usec, void *userd
         return 0;
 }
 
+uint64_t template_warm_ready_pause(uint64_t took_usec) {
+        return MAX(READY_INTERVAL_USEC, MIN(took_usec, READY_INTERVAL_MAX_USEC / 2) * 2);
+}
+
+static int wait_for_next_ready(TemplateWarm *w) {
+        uint64_t now;
+
+        int r = sd_event_now(w->manager->event, CLOCK_MONOTONIC, &now);
+        return r < 0 ? r : sd_event_add_time_relative(w->manager->event, &w->ready_timer, CLOCK_MONOTONIC,
+                                                      template_warm_ready_pause(now - w->ready_began_usec), 0,
+                                                      on_ready_timer, w);
+}
+
 static void on_ready_done(GuestCommand *c, const sd_bus_error *error, const AgentExit *exit, void *userdata) {
         TemplateWarm *w = userdata;
 
@@ -322,8 +337,7 @@ static void on_ready_done(GuestCommand *c, const sd_bus_error *error, const Agen
         else if (!exit->signaled && exit->status == 0) {
                 w->ready_deadline = sd_event_source_disable_unref(w->ready_deadline);
                 warm_next(w);
-        } else if (sd_event_add_time_relative(w->manager->event, &w->ready_timer, CLOCK_MONOTONIC, READY_INTERVAL_USEC, 0,
-                                              on_ready_timer, w) < 0)
+        } else if (wait_for_next_ready(w) < 0)
                 fail(w, -ENOMEM, "out of memory");
 }
 
@@ -331,6 +345,7 @@ static void on_ready_done(GuestCommand *c, const sd_bus_error *error, const Agen
 static const GuestCommandCallbacks ready_callbacks = { .done = on_ready_done };
 
 static int run_ready(TemplateWarm *w) {
+        (void) sd_event_now(w->manager->event, CLOCK_MONOTONIC, &w->ready_began_usec);
         return run_shell(w, w->spec->ready, &ready_callbacks, &w->command, "the command of --ready");
 }
 

@@ -35,3 +35,7 @@ int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, L
                         void *userdata, TemplateWarm **ret, sd_bus_error *error);
 void template_warm_cancel(TemplateWarm *w);
 TemplateWarm *template_warm_free(TemplateWarm *w);
+
+/* How long to wait behind a try of the ready command that took so long. One that is slow, in a guest that has little CPU,
+ * must not keep that from what is awaited: it gets a third at most, unless it takes very long. */
+uint64_t template_warm_ready_pause(uint64_t took_usec);

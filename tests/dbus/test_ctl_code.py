@@ -369,7 +369,7 @@ def test_the_sandbox_ends_meanwhile(host, there):
     assert p.returncode == 255 and f'Sandbox {i} ended while the code ran: killed' in error
 
 
-def test_who_is_interrupted_takes_the_sandbox_along(host, there):
+def test_who_is_ended_takes_the_sandbox_along(host, there):
     gone = threading.Event()
 
     def answer(handler):
@@ -380,13 +380,13 @@ def test_who_is_interrupted_takes_the_sandbox_along(host, there):
     there.answer = answer
     p = subprocess.Popen([CUBECTL, 'code', '-'], env=host.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert p.stdout.readline() == 'on\n'
-    p.send_signal(signal.SIGINT)
-    assert p.wait(60) == -signal.SIGINT
+    p.send_signal(signal.SIGTERM)
+    assert p.wait(60) == -signal.SIGTERM
     assert gone.wait(60)
     wait_for('the sandbox to be gone', lambda: host.ids() == [])
 
 
-def test_who_is_interrupted_lets_go_of_the_cell(host, there, guest):
+def test_who_is_ended_lets_go_of_the_cell(host, there, guest):
     gone = threading.Event()
 
     def answer(handler):
@@ -398,7 +398,7 @@ def test_who_is_interrupted_lets_go_of_the_cell(host, there, guest):
     p = subprocess.Popen([CUBECTL, 'code', '--sandbox', guest, '-'], env=host.env, stdin=subprocess.DEVNULL,
                          stdout=subprocess.PIPE, text=True)
     assert p.stdout.readline() == 'on\n'
-    p.send_signal(signal.SIGINT)
+    p.send_signal(signal.SIGTERM)
     p.wait(60)
     assert gone.wait(60) and host.ids() == [guest]
 

@@ -19,6 +19,8 @@ import time
 TREE = pathlib.Path(__file__).parents[2]
 SOURCE = TREE / "guest/code-interpreter"
 INSTALLED = "/usr/lib/cube/code-interpreter/code-interpreter"
+# Mounts that go with the process.
+ENTER = 'mount --rbind /proc "$1/proc"; mount --rbind /dev "$1/dev"; exec chroot "$@"'
 
 
 def wait_for(what, condition, timeout=30):
@@ -54,7 +56,9 @@ class Server:
         self.runtime_dir = pathlib.Path(self._scratch.name, "run")
         self.home = pathlib.Path(self._scratch.name, "home")
         self.home.mkdir()
-        argv = ["chroot", root, INSTALLED] if root else ["/usr/bin/python3", str(SOURCE / "code-interpreter")]
+        argv = ["/usr/bin/python3", str(SOURCE / "code-interpreter")]
+        if root:
+            argv = ["unshare", "--mount", "sh", "-ec", ENTER, "sh", root, INSTALLED]
         if network:
             argv = ["nsenter", f"--net={network}", *argv]
         self.process = subprocess.Popen(

@@ -100,14 +100,14 @@ def test_ten_megabytes(host, sandbox):
     assert result.stdout == ("é" * 999_999 + "\n") * 10
 
 
-def test_who_is_interrupted_interrupts_the_cell(host, sandbox):
+def test_who_is_ended_interrupts_the_cell(host, sandbox):
     code(host, "kept = 7", "--sandbox", sandbox)
     p = subprocess.Popen([bushost.CUBECTL, "code", "--sandbox", sandbox, "-"], env=host.env, stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, text=True)
     p.stdin.write("print('on', flush=True)\nwhile True: pass")
     p.stdin.close()
     assert p.stdout.readline() == "on\n"
-    p.send_signal(signal.SIGINT)
+    p.send_signal(signal.SIGTERM)
     p.wait(60)
     assert code(host, "kept", "--sandbox", sandbox).stdout == "7\n"
 
