@@ -424,7 +424,7 @@ def test_what_is_wrong(host, argv, words):
 
 
 @pytest.mark.parametrize('data, words', [(b'\xff', 'no text in UTF-8'), (b'a\0b', 'no text in UTF-8'),
-                                         (b'x' * (33 << 20), 'File too large')])
+                                         (b'x' * (33 << 20), 'File too large')], ids=['no-utf-8', 'nul', 'large'])
 def test_what_is_no_code(host, data, words):
     result = host.ctl('code', '-', input=data, text=False)
     assert result.returncode == 255 and words in result.stderr.decode() and host.ids() == []
