@@ -177,6 +177,8 @@ def described_as(that, this):
 
 @pytest.fixture
 def before(pack):
+    """Once what others removed is gone."""
+    cubetest.wait_for("removals to end", lambda: not any("/." in name for name in stored()))
     return stored()
 
 
