@@ -32,7 +32,7 @@ QUIET_SECONDS = 10
 
 
 def build_template(root):
-    ctl_ok("template", "build", "hostile", "--rootfs", root, "--kernel", HOSTILE, "--memory", "64M", "--disk", "64M", "--no-warm")
+    ctl_ok("template", "build", "hostile", "--from", root, "--kernel", HOSTILE, "--memory", "64M", "--disk", "64M", "--no-warm")
 
 
 class HostileSandbox:
