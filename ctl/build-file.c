@@ -112,7 +112,8 @@ static int get_value(Load *l, const char *key, json_object *v, const char **ret)
 static int apply(Load *l, const struct option *option, const char *value) {
         const char *word = value;
 
-        if (is_in(paths, option->name) || streq(option->name, "copy")) {
+        if ((is_in(paths, option->name) || streq(option->name, "copy")) &&
+            !(option->val == BUILD_KERNEL && build_kernel_is_name(value))) {
                 int r = resolve(l, value, &word);
                 if (r < 0)
                         return r;

@@ -185,9 +185,15 @@ static int append_u64(sd_bus_message *m, const char *name, uint64_t value) {
         return value > 0 ? sd_bus_message_append(m, "{sv}", name, "t", value) : 0;
 }
 
+bool build_kernel_is_name(const char *kernel) {
+        return kernel && (streq(kernel, "small") || streq(kernel, "stock"));
+}
+
 static int append_template(sd_bus_message *m, const BuildOptions *o, const char *image, int kernel_fd, int modules_fd) {
         int r = append_string(m, "image", image);
 
+        if (r >= 0)
+                r = append_string(m, "kernel-name", build_kernel_is_name(o->kernel) ? o->kernel : NULL);
         if (r >= 0 && kernel_fd >= 0)
                 r = sd_bus_message_append(m, "{sv}", "kernel", "h", kernel_fd);
         if (r >= 0 && modules_fd >= 0)

@@ -99,7 +99,8 @@ enum {
         "     --authfile=FILE      Passwords of registries, as podman and docker log in to\n" \
         "     --cert-dir=DIR       With *.crt of a registry's own certificate authority\n" \
         "     --insecure           Plain HTTP, or a certificate that can't be checked\n"  \
-        "     --kernel=FILE        vmlinux or bzImage; default: the newest in /boot\n"  \
+        "     --kernel=small|stock|FILE  The small one, the newest in /boot (the default),\n" \
+        "                          or a vmlinux or bzImage\n"                         \
         "     --modules=DIR        Its modules; default: /lib/modules/RELEASE\n"        \
         "     --no-modules         All drivers are in the kernel\n"                     \
         "     --cmdline=TEXT       Behind our own\n"                                    \
@@ -124,5 +125,7 @@ int build_option(BuildOptions *o, int c);
 /* What is missing or does not go together. */
 int build_options_check(const BuildOptions *o);
 void build_options_done(BuildOptions *o);
+/* cubed knows where the kernel is; a file of that name is given as ./NAME. */
+bool build_kernel_is_name(const char *kernel);
 /* The a{sv} of BuildTemplate; descriptors below 0 are left out, and image when it is NULL. */
 int build_options_append(sd_bus_message *m, const BuildOptions *o, const char *image, int kernel_fd, int modules_fd);

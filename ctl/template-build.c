@@ -60,7 +60,8 @@ static int start_job(Build *b) {
         _cleanup_close_ int kernel = -EBADF, modules = -EBADF;
         const char *job;
 
-        if (b->options.kernel && (kernel = open_input(b->options.kernel, "kernel")) < 0)
+        if (b->options.kernel && !build_kernel_is_name(b->options.kernel) &&
+            (kernel = open_input(b->options.kernel, "kernel")) < 0)
                 return kernel;
         if (b->options.modules && (modules = open_input(b->options.modules, "modules")) < 0)
                 return modules;

@@ -9,6 +9,7 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "daemon/guest-kernel.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-build-private.h"
 
@@ -513,22 +514,18 @@ static int duplicate(int fd, int *ret) {
 }
 
 static int open_kernel(TemplateBuild *b, const TemplateBuildParams *p) {
-        _cleanup_free_ char *found = NULL;
-        const char *path = p->kernel_path;
-        int r;
+        _cleanup_(guest_kernel_done) GuestKernel k = {};
+        _cleanup_free_ char *message = NULL;
 
         if (p->kernel_fd >= 0)
                 return duplicate(p->kernel_fd, &b->kernel_fd);
-        if (isempty(path)) {
-                r = template_default_kernel(b->store->tools.boot_dir, &found);
-                if (r < 0)
-                        return build_fail(b, r,
-                                    "there is no kernel for guests in %s: install linux-image-cloud-amd64, or set KernelPath=",
-                                    b->store->tools.boot_dir);
-                path = found;
-        }
-        b->kernel_fd = open(path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
-        return b->kernel_fd < 0 ? build_fail(b, -errno, "%s: %s", path, strerror(errno)) : 0;
+        int r = guest_kernel_choose(&b->store->tools, p->kernel_name, p->kernel_path, &k, &message);
+        if (r < 0)
+                return build_fail(b, r, "%s", message ?: strerror(-r));
+        if (k.no_modules && p->modules_fd < 0)
+                b->no_modules = true;
+        b->kernel_fd = open(k.path, O_RDONLY|O_CLOEXEC|O_NOCTTY);
+        return b->kernel_fd < 0 ? build_fail(b, -errno, "%s: %s", k.path, strerror(errno)) : 0;
 }
 
 static int make_directory(TemplateBuild *b) {

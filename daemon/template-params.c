@@ -7,6 +7,7 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "daemon/guest-kernel.h"
 #include "daemon/id.h"
 #include "daemon/template-params.h"
 
@@ -64,6 +65,12 @@ const char *template_build_params_fault(const TemplateBuildParams *p) {
                 return "there is no root file system";
         if (p->image && strlen(p->image) > TEMPLATE_IMAGE_NAME_MAX)
                 return "the name of the image is too long";
+        if (p->kernel_name && !guest_kernel_name_valid(p->kernel_name))
+                return "by name there are the kernels " GUEST_KERNEL_SMALL " and " GUEST_KERNEL_STOCK " only";
+        if (p->kernel_name && p->kernel_fd >= 0)
+                return "a kernel is given by name or as a file, not both";
+        if (p->kernel_name && streq(p->kernel_name, GUEST_KERNEL_SMALL) && p->modules_fd >= 0)
+                return "the small kernel takes no modules";
         if (p->mem_bytes == 0 || p->mem_bytes > TEMPLATE_MEMORY_MAX || p->mem_bytes % MIB(1))
                 return "memory has to be a number of MiB, 32 GiB at most";
         if (p->cpus == 0 || p->cpus > TEMPLATE_CPUS_MAX)

@@ -52,7 +52,8 @@ typedef struct TemplateBuildParams {
 
         int rootfs_fd;            /* tar (any compression, a pipe too), directory, squashfs or erofs */
         const char *image;        /* rootfs_fd is an OCI image layout: of this name, or "" for the only one; NULL: it is not */
-        int kernel_fd;            /* -1: kernel_path */
+        int kernel_fd;            /* -1: by name */
+        const char *kernel_name;  /* see guest-kernel.h; NULL: kernel_path */
         const char *kernel_path;  /* KernelPath=; NULL: the newest in /boot, cloud kernels first */
         int modules_fd;           /* /lib/modules/RELEASE; -1: the one of the kernel's release */
         bool no_modules;          /* all drivers are in the kernel */

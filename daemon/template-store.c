@@ -178,6 +178,7 @@ int template_store_load(TemplateStore **ret, const char *root) {
                 .mksquashfs = "/usr/bin/mksquashfs",
                 .mkfs = "/usr/sbin/mkfs.ext4",
                 .boot_dir = "/boot",
+                .small_kernel = CUBE_LIBEXEC_DIR "/vmlinux-small",
                 .modules_dir = "/lib/modules",
         };
         choose_tools_user(&s->tools);

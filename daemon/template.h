@@ -67,6 +67,7 @@ typedef struct TemplateTools {
         const char *mksquashfs;
         const char *mkfs;
         const char *boot_dir;    /* where default kernels are looked for: /boot */
+        const char *small_kernel; /* see guest-kernel.h */
         const char *modules_dir; /* /lib/modules */
         uid_t uid;               /* whom they run as; (uid_t) -1: as ourselves */
         gid_t gid;

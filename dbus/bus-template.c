@@ -43,6 +43,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         const BusOption options[] = {
                 { "image", BUS_OPTION_STRING, &params.image, 0 },
                 { "kernel", BUS_OPTION_FD, &params.kernel_fd, 0 },
+                { "kernel-name", BUS_OPTION_STRING, &params.kernel_name, 0 },
                 { "modules", BUS_OPTION_FD, &params.modules_fd, 0 },
                 { "no-modules", BUS_OPTION_BOOL, &params.no_modules, 0 },
                 { "cmdline", BUS_OPTION_STRING, &params.cmdline, 0 },

@@ -614,6 +614,8 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         fprintf(stderr, "build %s: network %s, while it is built %s\n", params->name,
                 params->policy ? params->policy->internet ? "internet" : "deny" : "not given",
                 params->build_policy ? loaded_policy_rules(params->build_policy)->internet ? "internet" : "deny" : "not given");
+        fprintf(stderr, "build %s: kernel %s\n", params->name,
+                params->kernel_fd >= 0 ? "of a file" : params->kernel_name ?: "not given");
         snprintf(j->id, sizeof(j->id), "j%011llu", ++n_made);
         if (asprintf(&j->subject, "%s:%s", params->name, params->tag) < 0)
                 return -ENOMEM;

@@ -531,6 +531,18 @@ def test_template_build_copies(host, tmp_path):
         assert bad.returncode != 0 and words in bad.stderr and bad.stdout == ''
 
 
+def test_template_build_kernel_by_name_or_file(host, tmp_path):
+    """A name is cubed's to look up, and what has a slash is a file, whatever it is called."""
+    (tmp_path / 'root.tar').write_bytes(b'')
+    (tmp_path / 'small').write_bytes(b'x')
+    for n, (kernel, words) in enumerate([('small', 'small'), ('stock', 'stock'), (tmp_path / 'small', 'of a file')]):
+        good = host.ctl('template', 'build', f'k{n}', '--from', tmp_path / 'root.tar', '--kernel', kernel)
+        assert good.returncode == 0, good.stderr
+        assert f'build k{n}: kernel {words}\n' in host.log()
+    bad = host.ctl('template', 'build', 'k', '--from', tmp_path / 'root.tar', '--kernel', 'tiny')
+    assert bad.returncode == 1 and 'open kernel tiny' in bad.stderr
+
+
 def test_template_build_cancel(host, tmp_path):
     (tmp_path / 'root.tar').write_bytes(b'')
     p = subprocess.Popen([CUBECTL, 'template', 'build', 'slow', '--from', str(tmp_path / 'root.tar')], env=host.env,

@@ -169,6 +169,20 @@ TEST(paths_begin_where_the_file_lies) {
         done(&f, &o);
 }
 
+TEST(a_kernel_may_be_named_and_a_file_of_that_name_is_a_path) {
+        BuildFile f;
+        BuildOptions o;
+
+        assert_ok(load(&f, &o, "{\"kernel\": \"small\"}", NULL, 0));
+        assert_streq(o.kernel, "small");
+        assert_true(build_kernel_is_name(o.kernel));
+        done(&f, &o);
+        assert_ok(load(&f, &o, "{\"kernel\": \"./small\"}", NULL, 0));
+        assert_true(startswith(o.kernel, "/tmp/cube-test.") && !build_kernel_is_name(o.kernel));
+        done(&f, &o);
+        assert_true(build_kernel_is_name("stock") && !build_kernel_is_name("tiny") && !build_kernel_is_name(NULL));
+}
+
 TEST(the_command_line_wins) {
         static const int given[] = { BUILD_MEMORY, BUILD_SETUP };
         BuildFile f;

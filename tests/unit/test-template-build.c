@@ -16,7 +16,7 @@ typedef struct Lab {
         TemplateStore *store;
         sd_event *event;
         TemplateTools tools;
-        char cube_image[128], agent[128], boot[128], modules[128], slow[128];
+        char cube_image[128], agent[128], boot[128], modules[128], small[128], slow[128];
 
         TemplateBuild *build;
         bool done;
@@ -44,6 +44,7 @@ static void lab_load(Lab *lab) {
         lab->store->tools.agent = lab->agent;
         lab->store->tools.boot_dir = lab->boot;
         lab->store->tools.modules_dir = lab->modules;
+        lab->store->tools.small_kernel = lab->small;
 }
 
 /* Beside the rest, where users other than root may run it: the build can lie where they may not go. */
@@ -70,6 +71,7 @@ static void lab_init(Lab *lab) {
         (void) snprintf(lab->agent, sizeof(lab->agent), "%s/agent", lab->dir.path);
         (void) snprintf(lab->boot, sizeof(lab->boot), "%s/boot", lab->dir.path);
         (void) snprintf(lab->modules, sizeof(lab->modules), "%s/modules", lab->dir.path);
+        (void) snprintf(lab->small, sizeof(lab->small), "%s/vmlinux-small", lab->dir.path);
         assert_true(mkdirat(lab->dir.fd, "boot", 0755) == 0 && mkdirat(lab->dir.fd, "modules", 0755) == 0);
         temp_dir_write(&lab->dir, "agent", &agent, sizeof(agent));
         temp_dir_write(&lab->dir, "boot/vmlinuz-6.1.0-test-amd64", e, MADE_ELF_SIZE);
@@ -474,6 +476,10 @@ TEST(failures) {
         check_failure(&lab, &p, "root.tar", "/nonexistent: No such file");
         p.kernel_path = NULL;
 
+        p.kernel_name = "small";
+        check_failure(&lab, &p, "root.tar", "the small kernel is not installed");
+        p.kernel_name = NULL;
+
         p.mem_bytes = MIB(16);
         check_failure(&lab, &p, "root.tar", "initramfs: 16M of memory are not enough: kernel 6.1.0-test-amd64 needs");
         p.mem_bytes = MIB(512);
@@ -531,6 +537,12 @@ TEST(bad_params) {
         TemplateCopy copies[TEMPLATE_COPIES_MAX + 1] = {};
         p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .copies = copies, .n_copies = ELEMENTSOF(copies) };
         check_failure(&lab, &p, "root.tar", "too much to copy");
+        p = lab_params(&lab), p.kernel_name = "tiny";
+        check_failure(&lab, &p, "root.tar", "by name there are the kernels small and stock");
+        p = lab_params(&lab), p.kernel_name = "stock", p.kernel_fd = STDIN_FILENO;
+        check_failure(&lab, &p, "root.tar", "by name or as a file, not both");
+        p = lab_params(&lab), p.kernel_name = "small", p.modules_fd = STDIN_FILENO;
+        check_failure(&lab, &p, "root.tar", "takes no modules");
         p = lab_params(&lab);
         assert_eq(build(&lab, &p), -EINVAL);
         lab.store->tools.boot_dir = lab.modules;
