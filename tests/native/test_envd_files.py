@@ -340,6 +340,19 @@ def test_a_client_that_goes_away_in_the_middle(envd, work):
     until(lambda: envd.agent.fds() <= before)
 
 
+def test_a_get_may_have_a_body_that_says_nothing(fresh, work):
+    envd = Envd(fresh())
+    (work / "f").write_bytes(b"abc")
+    for size in (10, 9 << 20):
+        assert get_with_body(envd, work / "f", b"x" * size) == (200, b"abc")
+    assert envd.request("GET", "/health")[0] == 204
+
+
+def get_with_body(envd, path, body):
+    status, _, data = envd.request("GET", target(path), body)
+    return status, data
+
+
 def test_an_upload_waits_while_the_disk_is_frozen(fresh, work):
     agent = fresh()
     envd = Envd(agent)
