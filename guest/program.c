@@ -185,6 +185,7 @@ static void on_output(LoopSource *s, uint32_t events) {
         ProgramOutput *o = s->userdata;
         int r = 1;
 
+        o->held = false;
         if (o->which == AGENT_STREAM_PTY)
                 write_inputs(o->program);
         for (unsigned i = 0; r > 0 && i < CHUNKS_PER_TURN; i++) {
