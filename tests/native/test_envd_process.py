@@ -11,6 +11,7 @@ import socket
 import struct
 import termios
 import time
+from select import select as select_fds
 
 import pytest
 
@@ -254,6 +255,23 @@ def test_a_client_that_goes_away_leaves_the_program_running(envd):
         assert kill(envd, pid) == (200, {})
         s.to_end()
     until(lambda: envd.agent.fds() <= before + 1)
+
+
+def test_input_that_nobody_reads_has_a_bound(envd):
+    with envd.start("sleep", "1000") as s:
+        pid = pid_of(s)
+        body = json.dumps({**select(pid), "input": {"stdin": b64(b"x" * 2_900_000)}})
+        clients = [envd.connect() for _ in range(6)]
+        for c in clients:
+            c.request("POST", "/process.Process/SendInput", body, {**envd.headers(), "Content-Type": "application/json"})
+        # One of them is beyond it; the others wait.
+        answered, = select_fds([c.sock for c in clients], [], [], 60)[0]
+        r = next(c for c in clients if c.sock is answered).getresponse()
+        assert (r.status, json.loads(r.read())["code"]) == (429, "resource_exhausted")
+        for c in clients:
+            c.close()
+        assert kill(envd, pid) == (200, {})
+        assert s.to_end()[0]["status"] == "signal: killed"
 
 
 class SlowReader:
