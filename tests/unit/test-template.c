@@ -70,6 +70,18 @@ TEST(names_that_can_not_be_read_stay_as_they_were) {
         assert_true(s->templates[0]->named);
 }
 
+TEST(what_could_not_be_added_is_not_there) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+        Template *t = NULL;
+
+        assert_ok(template_store_load(&s, d.path));
+        make_template(&d, ONE, "python", 0);
+        temp_dir_write(&d, "names", "", 0);
+        assert_eq(template_store_add(s, ONE, &t), -ENOTDIR);
+        assert_true(!t && s->n_templates == 0 && !template_store_find_id(s, ONE));
+}
+
 TEST(new_store) {
         _cleanup_temp_dir_ TempDir d = temp_dir_make();
         _cleanup_(template_store_freep) TemplateStore *s = NULL;
