@@ -55,7 +55,8 @@ int template_export(int argc, char **argv) {
                 return isatty(STDOUT_FILENO) ? ctl_usage("A template is not written to a terminal; name a file, or redirect.") :
                                                export_to(name, STDOUT_FILENO);
 
-        _cleanup_close_ int fd = open(path, O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC|O_NOCTTY, 0666);
+        /* The memory of a guest is in it. */
+        _cleanup_close_ int fd = open(path, O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC|O_NOCTTY, 0600);
         if (fd < 0)
                 return ctl_fail(-errno, NULL, "create %s", path);
         r = export_to(name, fd);

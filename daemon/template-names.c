@@ -89,6 +89,8 @@ static int settle_name(TemplateStore *s, int dir_fd, const char *link, uid_t own
         ssize_t n = readlinkat(dir_fd, link, target, sizeof(target) - 1);
         Template *t;
 
+        if (n < 0 && errno != EINVAL)
+                return errno == ENOENT ? 0 : -errno;
         target[n > 0 ? n : 0] = 0;
         if (n <= 0 || !startswith(target, "../../") || !strchr(link, ':') || template_ref_parse(link, &name, &tag) < 0) {
                 template_store_warn(s, "name %s of uid %" PRIu32 ": not a link to a template", link, (uint32_t) owner);
@@ -108,17 +110,17 @@ static int settle_name(TemplateStore *s, int dir_fd, const char *link, uid_t own
 static int settle_names_of(TemplateStore *s, int names_fd, const char *uid) {
         _cleanup_(closedirp) DIR *d = NULL;
         uint32_t owner;
-        struct dirent *de;
-        int r = 0;
 
-        if (parse_u32(uid, &owner) < 0 || template_store_open_list(names_fd, uid, &d) < 0) {
+        int r = parse_u32(uid, &owner) < 0 ? -ENOTDIR : template_store_open_list(names_fd, uid, &d);
+        if (r == -ENOTDIR || r == -ELOOP) {
                 template_store_warn(s, "names/%s: not a directory of a uid's names", uid);
                 return 0;
         }
-        while (r >= 0 && (de = readdir(d)))
+        struct dirent *de;
+        while (r >= 0 && (errno = 0, de = readdir(d)))
                 if (de->d_name[0] != '.')
                         r = settle_name(s, dirfd(d), de->d_name, owner);
-        return r;
+        return r < 0 ? r : -errno;
 }
 
 static int settle_all(TemplateStore *s) {
@@ -129,10 +131,10 @@ static int settle_all(TemplateStore *s) {
         r = template_store_open_list(s->root_fd, STORE_NAMES, &d);
         if (r < 0)
                 return r == -ENOENT ? 0 : r;
-        while (r >= 0 && (de = readdir(d)))
+        while (r >= 0 && (errno = 0, de = readdir(d)))
                 if (de->d_name[0] != '.')
                         r = settle_names_of(s, dirfd(d), de->d_name);
-        return r;
+        return r < 0 ? r : -errno;
 }
 
 typedef struct OldNames {
@@ -151,6 +153,13 @@ static bool same_aliases(char **a, char **b) {
         return true;
 }
 
+static void take_back(Template *t, OldNames *old) {
+        template_aliases_free(t->aliases);
+        t->named = old->named;
+        t->aliases = TAKE_PTR(old->aliases);
+}
+
+/* When they can't be read what is known of them stays: a template without a name is garbage to some. */
 int template_names_settle(TemplateStore *s) {
         _cleanup_free_ OldNames *old = new0(OldNames, s->n_templates + 1);
 
@@ -164,6 +173,10 @@ int template_names_settle(TemplateStore *s) {
         int r = settle_all(s);
         for (size_t i = 0; i < s->n_templates; i++) {
                 Template *t = s->templates[i];
+                if (r < 0) {
+                        take_back(t, &old[i]);
+                        continue;
+                }
                 t->renamed |= t->named != old[i].named || !same_aliases(t->aliases, old[i].aliases);
                 template_aliases_free(old[i].aliases);
         }

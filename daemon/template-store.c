@@ -113,8 +113,14 @@ int template_store_add(TemplateStore *s, const char *id, Template **ret) {
         if (r < 0)
                 return r;
 
+        /* Who is told that it failed removes its files. */
+        r = template_names_settle(s);
+        if (r < 0) {
+                detach(t);
+                return r;
+        }
         *ret = TAKE_PTR(t);
-        return template_names_settle(s);
+        return 0;
 }
 
 static int load_all(TemplateStore *s) {

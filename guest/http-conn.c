@@ -94,7 +94,8 @@ static void gather(HttpConn *c, const uint8_t *data, size_t size) {
 static void on_body(void *userdata, const uint8_t *data, size_t size) {
         HttpConn *c = userdata;
 
-        if (c->reply_ended || !c->handler)
+        /* Who answers already asks for no more of it. */
+        if (c->reply_begun || !c->handler)
                 return;
         if (c->handler->body)
                 c->handler->body(c, data, size);

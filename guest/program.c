@@ -15,6 +15,8 @@
 #define CHUNKS_AT_END 4U
 #define RETAIN_USEC (30U * USEC_PER_SEC)
 #define ENDED_MAX 256U
+/* Of input that waits for the program to read. */
+#define INPUT_BYTES_MAX (16U * 1024U * 1024U)
 
 #define DATA_FORMAT "{\"event\":{\"data\":{\"%s\":\""
 #define DATA_END "\"}}}"
@@ -185,6 +187,7 @@ static void on_output(LoopSource *s, uint32_t events) {
         ProgramOutput *o = s->userdata;
         int r = 1;
 
+        o->held = false;
         if (o->which == AGENT_STREAM_PTY)
                 write_inputs(o->program);
         for (unsigned i = 0; r > 0 && i < CHUNKS_PER_TURN; i++) {
@@ -275,9 +278,22 @@ static void on_input(LoopSource *s, uint32_t events) {
         write_inputs(s->userdata);
 }
 
-void program_write(Program *p, ConnectCall *call, uint8_t **data, size_t size) {
-        ProgramInput *in = new0(ProgramInput, 1), **end = &p->inputs;
+static size_t input_bytes(const Program *p) {
+        size_t n = 0;
 
+        for (const ProgramInput *in = p->inputs; in; in = in->next)
+                n += sizeof(*in) + in->size;
+        return n;
+}
+
+void program_write(Program *p, ConnectCall *call, uint8_t **data, size_t size) {
+        /* It stays when its client goes: one that asks again and again would fill the memory. */
+        if (input_bytes(p) + size > INPUT_BYTES_MAX) {
+                connect_fail(call, CONNECT_RESOURCE_EXHAUSTED, "the program does not read its input: %u bytes of it wait at most",
+                             INPUT_BYTES_MAX);
+                return;
+        }
+        ProgramInput *in = new0(ProgramInput, 1), **end = &p->inputs;
         if (!in) {
                 connect_fail(call, CONNECT_INTERNAL, "out of memory");
                 return;

@@ -280,12 +280,14 @@ static const struct {
         { 0x1, 0, .ecx = UINT32_MAX, .edx = UINT32_MAX },
         { 0x7, 0, .ebx = UINT32_MAX, .ecx = UINT32_MAX, .edx = UINT32_MAX },
         { 0x7, 1, .eax = UINT32_MAX, .edx = UINT32_MAX },
+        { 0x7, 2, .edx = UINT32_MAX },
         { 0xd, 0, .eax = UINT32_MAX, .edx = UINT32_MAX },
         { 0xd, 1, .eax = UINT32_MAX, .ecx = UINT32_MAX },
         { 0x40000001, 0, .eax = UINT32_MAX },
         { 0x80000001, 0, .ecx = UINT32_MAX, .edx = UINT32_MAX },
         { 0x80000007, 0, .edx = UINT32_MAX },
         { 0x80000008, 0, .ebx = UINT32_MAX },
+        { 0x80000021, 0, .eax = UINT32_MAX },
 };
 
 static const struct kvm_cpuid_entry2 *find_leaf(const CpuidTable *t, uint32_t function, uint32_t index) {
@@ -296,13 +298,38 @@ static const struct kvm_cpuid_entry2 *find_leaf(const CpuidTable *t, uint32_t fu
         return NULL;
 }
 
-static int check_features(const CpuidTable *host, const CpuidTable *t, ErrorText *e) {
+static const struct kvm_cpuid_entry2 *get_leaf(const CpuidTable *t, uint32_t function, uint32_t index) {
         static const struct kvm_cpuid_entry2 nothing;
 
+        return find_leaf(t, function, index) ?: &nothing;
+}
+
+/* What a guest took for given when it booted, and no mask of features tells: which instructions it chose for system calls and
+ * mitigations, how long an address may be, and where in a saved context the parts of it are. */
+static int check_kind(const CpuidTable *host, const CpuidTable *t, ErrorText *e) {
+        const struct kvm_cpuid_entry2 *want = get_leaf(t, 0, 0), *have = get_leaf(host, 0, 0);
+
+        if (want->ebx != have->ebx || want->ecx != have->ecx || want->edx != have->edx)
+                return error_set(e, -EOPNOTSUPP, "the snapshot needs a CPU of another vendor");
+
+        uint32_t bits = get_leaf(t, 0x80000008, 0)->eax & 0xff, here = get_leaf(host, 0x80000008, 0)->eax & 0xff;
+        if (bits > here)
+                return error_set(e, -EOPNOTSUPP, "the snapshot needs physical addresses of %u bits, this CPU has %u", bits, here);
+
+        uint32_t components = get_leaf(t, 0xd, 0)->eax;
+        for (uint32_t i = 2; i < 32; i++) {
+                want = get_leaf(t, 0xd, i);
+                have = get_leaf(host, 0xd, i);
+                if ((components & BIT(i)) && (want->eax != have->eax || want->ebx != have->ebx))
+                        return error_set(e, -EOPNOTSUPP, "the snapshot needs another CPU: XSAVE component %u lies elsewhere here", i);
+        }
+        return 0;
+}
+
+static int check_features(const CpuidTable *host, const CpuidTable *t, ErrorText *e) {
         for (unsigned i = 0; i < ELEMENTSOF(feature_leaves); i++) {
                 uint32_t function = feature_leaves[i].function, index = feature_leaves[i].index;
-                const struct kvm_cpuid_entry2 *want = find_leaf(t, function, index) ?: &nothing;
-                const struct kvm_cpuid_entry2 *have = find_leaf(host, function, index) ?: &nothing;
+                const struct kvm_cpuid_entry2 *want = get_leaf(t, function, index), *have = get_leaf(host, function, index);
 
                 uint32_t eax = want->eax & ~have->eax & feature_leaves[i].eax;
                 uint32_t ebx = want->ebx & ~have->ebx & feature_leaves[i].ebx;
@@ -354,7 +381,8 @@ int cpuid_parse(SnapshotReader *r, const CpuidTable *host, unsigned n_cpus, uint
 
         CpuidTable here = *host;
         cpuid_normalise(&here, 0, n_cpus, hide);
-        return check_features(&here, ret, e);
+        k = check_features(&here, ret, e);
+        return k < 0 ? k : check_kind(&here, ret, e);
 }
 
 bool cpuid_has_invariant_tsc(const CpuidTable *t) {

@@ -127,22 +127,49 @@ static int open_names(int store_fd, uid_t owner, int *ret_fd) {
         return r < 0 ? r : sync_fd(names_fd);
 }
 
-/* Under a temporary name of its own for each pair: two may be at it at the same time. */
-static int set_name(int store_fd, uid_t owner, const char *name, const char *id) {
-        _cleanup_close_ int fd = -EBADF;
-        char target[64], temporary[NAME_MAX + 1];
-        int r;
+typedef char HiddenName[NAME_MAX + 1];
+
+/* One of its own for each pair: two may be at it at the same time. */
+static const char *hidden_name(const char *id, const char *name, HiddenName ret) {
+        (void) snprintf(ret, sizeof(HiddenName), ".%s.%s", id, name);
+        return ret;
+}
+
+/* A hidden link comes to be the name, and the name as it was to be the hidden link, by which remove_name_of() puts it back. Not
+ * every file system can do that. */
+static int set_name(int names_fd, const char *name, const char *id) {
+        HiddenName hidden;
+        char target[64], other[64];
 
         (void) snprintf(target, sizeof(target), "../../%s", id);
-        (void) snprintf(temporary, sizeof(temporary), ".%s.%s", id, name);
-        r = open_names(store_fd, owner, &fd);
+        int r = unlink_if_there(names_fd, hidden_name(id, name, hidden), 0);
         if (r < 0)
                 return r;
-        if (symlinkat(target, fd, temporary) < 0 && errno != EEXIST)
+        if (symlinkat(target, names_fd, hidden) < 0)
                 return -errno;
-        if (renameat(fd, temporary, fd, name) < 0)
+        bool exchanged = readlinkat(names_fd, name, other, sizeof(other)) >= 0 &&
+                         renameat2(names_fd, hidden, names_fd, name, RENAME_EXCHANGE) >= 0;
+        if (!exchanged && renameat(names_fd, hidden, names_fd, name) < 0)
                 return -errno;
-        return sync_fd(fd);
+        return sync_fd(names_fd);
+}
+
+/* All of them or, once the template is removed again, none. */
+static int set_names(int store_fd, uid_t owner, char *const *names, size_t n_names, const char *id, Fault *fault) {
+        _cleanup_close_ int fd = -EBADF;
+        HiddenName hidden;
+
+        int r = open_names(store_fd, owner, &fd);
+        if (r < 0)
+                return fault_set(fault, r, "naming %s: %s", id, strerror(-r));
+        for (size_t i = 0; i < n_names; i++) {
+                r = set_name(fd, names[i], id);
+                if (r < 0)
+                        return fault_set(fault, r, "naming %s %s: %s", id, names[i], strerror(-r));
+        }
+        for (size_t i = 0; i < n_names; i++)
+                (void) unlinkat(fd, hidden_name(id, names[i], hidden), 0);
+        return 0;
 }
 
 int store_seal(int store_fd, const char *build, json_object *description, Fault *fault) {
@@ -183,21 +210,13 @@ int store_commit(int store_fd, const char *build, const char *id, uid_t owner, c
         r = sync_fd(store_fd);
         if (r < 0)
                 return fault_set(fault, r, "renaming %s to %s: %s", build, id, strerror(-r));
-        for (size_t i = 0; i < n_names; i++) {
-                r = set_name(store_fd, owner, names[i], id);
-                if (r < 0)
-                        return fault_set(fault, r, "naming %s %s: %s", id, names[i], strerror(-r));
-        }
-        return 0;
+        return set_names(store_fd, owner, names, n_names, id, fault);
 }
 
 int store_name(int store_fd, uid_t owner, const char *name, const char *id, Fault *fault) {
-        int r;
-
         if (faccessat(store_fd, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
                 return fault_set(fault, -errno, "template %s: %s", id, strerror(errno));
-        r = set_name(store_fd, owner, name, id);
-        return r < 0 ? fault_set(fault, r, "naming %s %s: %s", id, name, strerror(-r)) : 0;
+        return set_names(store_fd, owner, (char *const[]) { (char *) name }, 1, id, fault);
 }
 
 int store_unname(int store_fd, uid_t owner, const char *name, Fault *fault) {
@@ -215,14 +234,25 @@ static int remove_file(int dir_fd, const char *name, void *userdata) {
         return unlink_if_there(dir_fd, name, 0);
 }
 
-static int remove_name_of(int dir_fd, const char *name, void *id) {
+/* 1: a link to that template, 0: something else, or nothing. */
+static int is_name_of(int dir_fd, const char *name, const char *id) {
         char target[64];
         ssize_t n = readlinkat(dir_fd, name, target, sizeof(target) - 1);
 
         if (n < 0)
                 return errno == EINVAL || errno == ENOENT ? 0 : -errno;
         target[n] = 0;
-        if (!startswith(target, "../../") || !streq(target + strlen("../../"), id))
+        return startswith(target, "../../") && streq(target + strlen("../../"), id);
+}
+
+/* A name whose giving did not come to its end stands for what it stood for before. */
+static int remove_name_of(int dir_fd, const char *name, void *id) {
+        HiddenName hidden;
+
+        int r = is_name_of(dir_fd, name, id);
+        if (r <= 0)
+                return r;
+        if (*name != '.' && renameat(dir_fd, hidden_name(id, name, hidden), dir_fd, name) >= 0)
                 return 0;
         return unlink_if_there(dir_fd, name, 0);
 }

@@ -487,6 +487,7 @@ def test_template_export_and_import(host, tmp_path):
     path = tmp_path / 'python.cube'
     good = host.ctl('template', 'export', 'python', path)
     assert good.returncode == 0 and good.stdout == '' and path.read_text() == 'the pack of tpythonpython\n'
+    assert path.stat().st_mode & 0o777 == 0o600, 'it holds the memory of a guest'
     again = host.ctl('template', 'export', 'python', path)
     assert again.returncode == 1 and 'File exists' in again.stderr and path.read_text() != ''
     # nothing but the template on stdout; and of one that fails no file is left

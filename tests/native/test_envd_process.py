@@ -2,11 +2,16 @@
 """cube-agent as an ordinary process. Its envd: programs and terminals."""
 
 import base64
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
+import socket
 import struct
+import termios
+import time
+from select import select as select_fds
 
 import pytest
 
@@ -250,6 +255,83 @@ def test_a_client_that_goes_away_leaves_the_program_running(envd):
         assert kill(envd, pid) == (200, {})
         s.to_end()
     until(lambda: envd.agent.fds() <= before + 1)
+
+
+def test_input_that_nobody_reads_has_a_bound(envd):
+    with envd.start("sleep", "1000") as s:
+        pid = pid_of(s)
+        body = json.dumps({**select(pid), "input": {"stdin": b64(b"x" * 2_900_000)}})
+        clients = [envd.connect() for _ in range(6)]
+        for c in clients:
+            c.request("POST", "/process.Process/SendInput", body, {**envd.headers(), "Content-Type": "application/json"})
+        # One of them is beyond it; the others wait.
+        answered, = select_fds([c.sock for c in clients], [], [], 60)[0]
+        r = next(c for c in clients if c.sock is answered).getresponse()
+        assert (r.status, json.loads(r.read())["code"]) == (429, "resource_exhausted")
+        for c in clients:
+            c.close()
+        assert kill(envd, pid) == (200, {})
+        assert s.to_end()[0]["status"] == "signal: killed"
+
+
+class SlowReader:
+    """A listener to a program that buffers next to nothing, so that what it does not read stays with the agent."""
+
+    def __init__(self, envd, *argv):
+        before = set(envd.agent.children())
+        message = json.dumps({"process": {"cmd": argv[0], "args": list(argv[1:])}}).encode()
+        self.s = socket.socket()
+        self.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        # The agent's socket is sized by what it may send in one go.
+        self.s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+        self.s.settimeout(60)
+        self.s.connect(("127.0.0.1", envd.port))
+        self.s.sendall(b"POST /process.Process/Start HTTP/1.1\r\nX-Access-Token: secret\r\nContent-Type: application/connect+json\r\n"
+                       b"Content-Length: %d\r\n\r\n" % (5 + len(message)) + struct.pack(">BI", 0, len(message)) + message)
+        self.data = b""
+        while b'"pid":' not in self.data:
+            self.read()
+        self.pid = int(self.data.split(b'"pid":')[1].split(b"}")[0])
+        # Its number on this side of the agent's namespace.
+        self.outer, = set(envd.agent.children()) - before
+
+    def read(self):
+        data = self.s.recv(32768)
+        assert data, "cut off"
+        self.data += data
+
+    def pending(self):
+        """Bytes of the program's output that the agent has not read."""
+        fd = os.open(f"/proc/{self.outer}/fd/1", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"1234"))[0]
+        finally:
+            os.close(fd)
+
+    def stays_pending(self):
+        for _ in range(20):
+            if self.pending() == 0:
+                return False
+            time.sleep(0.01)
+        return True
+
+
+def test_a_program_that_ends_while_its_listener_is_behind(envd):
+    r = SlowReader(envd, "cat")
+    while not r.stays_pending():
+        assert send(envd, r.pid, b"x" * 16384) == (200, {})
+    # It takes some, not all: then the agent goes on reading without having sent all that it held.
+    while r.stays_pending():
+        r.read()
+        assert send(envd, r.pid, b"x") == (200, {})
+    behind = len(r.data) + 100_000
+    while len(r.data) < behind:
+        r.read()
+    assert envd.call("process.Process/CloseStdin", select(r.pid)) == (200, {})
+    while b'"exit status 0"' not in r.data:
+        r.read()
+    r.s.close()
+    envd.agent.alive()
 
 
 def test_a_listener_that_does_not_read_holds_the_program_up(envd):

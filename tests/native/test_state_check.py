@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import struct
 import subprocess
 
 import pytest
@@ -46,6 +47,35 @@ def test_features_that_are_not_here(saved, tmp_path):
     parsed = saved.parsed()
     set_leaf_bit(parsed, 7, 16, 27)
     refused(saved.with_state(tmp_path / 'other', parsed.pack()).state, 'features of another CPU: leaf 0x7.0, eax 0x0 ebx 0x8000000')
+
+
+def change(parsed, function, index, register, value):
+    """register: offset in struct kvm_cpuid_entry2."""
+    body = parsed.sections[s.CPUID, 0]
+    for at in range(0, len(body), 40):
+        if struct.unpack_from('<II', body, at) == (function, index):
+            old, = struct.unpack_from('<I', body, at + register)
+            struct.pack_into('<I', body, at + register, value(old))
+            return old
+    return 0
+
+
+def test_what_no_feature_tells(saved, tmp_path):
+    parsed = saved.parsed()
+    assert change(parsed, 0, 0, 16, lambda old: old ^ 1)
+    refused(saved.with_state(tmp_path / 'vendor', parsed.pack()).state, 'a CPU of another vendor')
+
+    parsed = saved.parsed()
+    bits = change(parsed, 0x80000008, 0, 12, lambda old: old + 1) & 0xff
+    refused(saved.with_state(tmp_path / 'bits', parsed.pack()).state, f'physical addresses of {bits + 1} bits, this CPU has {bits}')
+    change(parsed, 0x80000008, 0, 12, lambda old: old - 2)
+    assert check(saved.with_state(tmp_path / 'fewer', parsed.pack()).state).returncode == 0
+
+    parsed = saved.parsed()
+    if not change(parsed, 0xd, 2, 16, lambda old: old + 64):
+        pytest.skip('no guest is given AVX here')
+    change(parsed, 0xd, 0, 20, lambda old: max(old, 576 + 64 + 256))
+    refused(saved.with_state(tmp_path / 'xsave', parsed.pack()).state, 'XSAVE component 2 lies elsewhere')
 
 
 def test_another_frequency(saved, tmp_path):

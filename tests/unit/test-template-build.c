@@ -748,6 +748,27 @@ TEST(a_name_stands_for_one_template_and_moves_at_once) {
         assert_eq(count_names(&lab), 1);
 }
 
+/* As if the disk had said no amid the naming. */
+TEST(a_build_that_fails_while_it_is_named_takes_no_name_away) {
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        char *id = strdup(lab.template->id);
+        assert_true(mkdirat(lab.dir.fd, "store/names/0/snake:1", 0755) == 0);
+
+        p.aliases = (char *[]) { (char *) "new:1", (char *) "snake:1", NULL };
+        assert_true(build_tar(&lab, &p, "root.tar") < 0);
+        assert_eq(count_names(&lab), 2);
+        template_store_free(lab.store);
+        lab_load(&lab);
+        Template *t = template_store_find(lab.store, 0, "python");
+        assert_true(t && streq(t->id, id) && !template_store_find(lab.store, 0, "new:1"));
+        free(id);
+}
+
 TEST(bad_aliases) {
         _cleanup_lab_ Lab lab;
         char *many[18] = {};

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "daemon/template-private.h"
 #include "make-template.h"
 #include "test.h"
 
@@ -34,6 +38,48 @@ TEST(load) {
         close(fd);
         make_template_file(&d, ONE, "root.img", 8192);
         assert_eq(template_open_file(t, TEMPLATE_FILE_ROOT, &fd), -ESTALE);
+}
+
+TEST(names_that_can_not_be_read_stay_as_they_were) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+        struct rlimit before, limit;
+
+        make_template(&d, ONE, "python", 0);
+        make_template_name(&d, 0, "python:latest", ONE);
+        make_template_name(&d, 0, "other:1", ONE);
+        assert_ok(template_store_load(&s, d.path));
+        assert_true(s->templates[0]->named && s->templates[0]->aliases);
+        s->templates[0]->renamed = false;
+
+        /* names/ is found, names/0 is not. */
+        int fd = open("/dev/null", O_RDONLY|O_CLOEXEC);
+        assert_true(fd >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+        limit = (struct rlimit) { (rlim_t) fd + 1, before.rlim_max };
+        close(fd);
+        assert_true(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+        int r = template_names_settle(s);
+        assert_true(setrlimit(RLIMIT_NOFILE, &before) == 0);
+
+        assert_eq(r, -EMFILE);
+        assert_eq(s->n_warnings, 0);
+        assert_true(s->templates[0]->named);
+        assert_streq(s->templates[0]->aliases[0], "other:1");
+        assert_true(!s->templates[0]->renamed);
+        assert_ok(template_names_settle(s));
+        assert_true(s->templates[0]->named);
+}
+
+TEST(what_could_not_be_added_is_not_there) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+        Template *t = NULL;
+
+        assert_ok(template_store_load(&s, d.path));
+        make_template(&d, ONE, "python", 0);
+        temp_dir_write(&d, "names", "", 0);
+        assert_eq(template_store_add(s, ONE, &t), -ENOTDIR);
+        assert_true(!t && s->n_templates == 0 && !template_store_find_id(s, ONE));
 }
 
 TEST(new_store) {
