@@ -249,3 +249,21 @@ def test_when_it_ends_who_waits_is_answered(gateway, client):
         gateway.process = None
         gateway.start()
     client.call('GET', '/v2/sandboxes')
+
+
+def test_when_it_ends_nobody_begins_to_wait(gateway, client, raw):
+    r = raw()
+    os.kill(gateway.host.cubed.pid, signal.SIGSTOP)
+    try:
+        # The second is looked at once the first is answered.
+        r.send((head(client, 'GET', '/sandboxes/nonexistingsandbox') + '\r\n') * 2)
+        for _ in range(3):
+            client.call('GET', '/health', status=204)
+        gateway.process.terminate()
+        assert r.read().count(b'HTTP/1.1 503 ') == 2
+        assert gateway.process.wait(30) == 0, gateway.log()
+    finally:
+        os.kill(gateway.host.cubed.pid, signal.SIGCONT)
+        gateway.process = None
+        gateway.start()
+    client.call('GET', '/v2/sandboxes')
