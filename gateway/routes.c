@@ -129,10 +129,6 @@ void route(Request *r) {
                                                                             : "This path has no such method");
                 return;
         }
-        if (!found->run) {
-                request_reply(r, MHD_HTTP_NO_CONTENT);
-                return;
-        }
         int k = body_parse(r->body, r->body_size, &r->json, &error);
         if (k >= 0 && found->body && !r->json)
                 k = error_text(&error, "Error when parsing request: there is no body");

@@ -202,6 +202,21 @@ def test_many_that_do_nothing_keep_nobody_out(configured, client, raw):
     assert len(idle) == 40
 
 
+def test_what_needs_no_key_keeps_no_body(configured, client, raw):
+    """Who has no key can't take the room that there is for the bodies of those who have one."""
+    configured('BodyMax=4K\n')
+    held = [raw() for _ in range(80)]
+    for r in held:
+        r.send('GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n' + 'x' * 4095)
+    # Those behind them are answered: they were read.
+    for _ in range(3):
+        client.call('GET', '/health', status=204)
+    client.fails('POST', '/v2/sandboxes', 404, {'templateID': 'nosuch', 'x': 'y' * 4000})
+    for r in held:
+        r.send('x')
+        assert r.socket.recv(65536).startswith(b'HTTP/1.1 204 ')
+
+
 def test_many_at_once(gateway, client):
     results = []
 
