@@ -29,7 +29,7 @@ struct HttpServer {
         Connection *connections;
         unsigned n_connections;
         Request *requests;
-        size_t bodies;            /* bytes of all that are kept */
+        size_t bodies;            /* bytes of all that are kept, and of what became of them */
         bool ending;              /* nothing is handled any more */
 };
 
@@ -128,7 +128,7 @@ static Request *request_free(Request *r) {
                 *at = r->next;
         if (r->begun)
                 s->handlers.done(r, s->userdata);
-        s->bodies -= r->body_size;
+        s->bodies -= r->body_size + r->taken;
         json_object_put(r->json);
         json_object_put(r->sandbox);
         url_done(&r->url);
@@ -180,6 +180,16 @@ void request_add_header(Request *r, const char *name, const char *value) {
         RequestHeader *h = &r->headers[r->n_headers++];
         (void) snprintf(h->name, sizeof(h->name), "%s", name);
         (void) snprintf(h->value, sizeof(h->value), "%s", value);
+}
+
+bool request_take_room(Request *r, size_t bytes) {
+        HttpServer *s = r->server;
+
+        if (bytes > s->limits.bodies_max - s->bodies)
+                return false;
+        s->bodies += bytes;
+        r->taken += bytes;
+        return true;
 }
 
 static void answered(Request *r, unsigned status) {

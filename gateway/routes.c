@@ -129,6 +129,10 @@ void route(Request *r) {
                                                                             : "This path has no such method");
                 return;
         }
+        if (!request_take_room(r, body_cost(r->body, r->body_size))) {
+                request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "Too many requests at once, try again");
+                return;
+        }
         int k = body_parse(r->body, r->body_size, &r->json, &error);
         if (k >= 0 && found->body && !r->json)
                 k = error_text(&error, "Error when parsing request: there is no body");

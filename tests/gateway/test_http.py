@@ -217,6 +217,24 @@ def test_what_needs_no_key_keeps_no_body(configured, client, raw):
         assert r.socket.recv(65536).startswith(b'HTTP/1.1 204 ')
 
 
+def test_what_becomes_of_a_body_takes_room_until_its_answer(configured, gateway, client):
+    """As many as there is memory for; cubed stands still meanwhile."""
+    configured('BodyMax=64K\n')
+    body = {'templateID': 'nosuch', 'x': ['a'] * 12000}
+    c = UnixConnection(gateway.socket)
+    os.kill(gateway.host.cubed.pid, signal.SIGSTOP)
+    try:
+        c.request('POST', '/v2/sandboxes', json.dumps(body), {'X-API-Key': client.key})
+        for _ in range(3):
+            client.call('GET', '/health', status=204)
+        assert client.fails('POST', '/v2/sandboxes', 503, body) == 'Too many requests at once, try again'
+    finally:
+        os.kill(gateway.host.cubed.pid, signal.SIGCONT)
+    assert c.getresponse().status == 404
+    c.close()
+    client.fails('POST', '/v2/sandboxes', 404, body)
+
+
 def test_many_at_once(gateway, client):
     results = []
 
