@@ -6,6 +6,10 @@
 
 #define DEPTH_MAX 16
 #define STRINGS_MAX 4096U
+/* What json-c takes for an empty object, and for a member with its name. */
+#define CONTAINER_COST 1024U
+#define VALUE_COST 192U
+#define COST_MAX (4U * 1024U * 1024U)
 
 int error_text(ErrorText *e, const char *format, ...) {
         va_list ap;
@@ -32,6 +36,22 @@ static bool characters_valid(const char *text, size_t size) {
         return true;
 }
 
+size_t body_cost(const char *text, size_t size) {
+        bool in_string = false;
+        size_t cost = 0;
+
+        for (size_t i = 0; i < size; i++)
+                if (in_string && text[i] == '\\')
+                        i++;
+                else if (text[i] == '"')
+                        in_string = !in_string;
+                else if (!in_string && (text[i] == '{' || text[i] == '['))
+                        cost += CONTAINER_COST;
+                else if (!in_string && text[i] == ',')
+                        cost += VALUE_COST;
+        return cost;
+}
+
 int body_parse(const char *text, size_t size, json_object **ret, ErrorText *error) {
         *ret = NULL;
         if (size == 0)
@@ -40,6 +60,8 @@ int body_parse(const char *text, size_t size, json_object **ret, ErrorText *erro
                 return error_text(error, "Error when parsing request: the body is too large");
         if (!characters_valid(text, size))
                 return error_text(error, "Error when parsing request: the body is not JSON");
+        if (body_cost(text, size) > COST_MAX)
+                return error_text(error, "Error when parsing request: the body has too many values");
 
         json_tokener *t = json_tokener_new_ex(DEPTH_MAX);
         if (!t)

@@ -29,7 +29,8 @@ struct HttpServer {
         Connection *connections;
         unsigned n_connections;
         Request *requests;
-        size_t bodies;            /* bytes of all that are kept */
+        size_t bodies;            /* bytes of all that are kept, and of what became of them */
+        bool ending;              /* nothing is handled any more */
 };
 
 static uint64_t now_usec(void) {
@@ -127,7 +128,7 @@ static Request *request_free(Request *r) {
                 *at = r->next;
         if (r->begun)
                 s->handlers.done(r, s->userdata);
-        s->bodies -= r->body_size;
+        s->bodies -= r->body_size + r->taken;
         json_object_put(r->json);
         json_object_put(r->sandbox);
         url_done(&r->url);
@@ -179,6 +180,16 @@ void request_add_header(Request *r, const char *name, const char *value) {
         RequestHeader *h = &r->headers[r->n_headers++];
         (void) snprintf(h->name, sizeof(h->name), "%s", name);
         (void) snprintf(h->value, sizeof(h->value), "%s", value);
+}
+
+bool request_take_room(Request *r, size_t bytes) {
+        HttpServer *s = r->server;
+
+        if (bytes > s->limits.bodies_max - s->bodies)
+                return false;
+        s->bodies += bytes;
+        r->taken += bytes;
+        return true;
 }
 
 static void answered(Request *r, unsigned status) {
@@ -321,6 +332,10 @@ static enum MHD_Result take_body(Request *r, const char *data, size_t size) {
         return MHD_YES;
 }
 
+static void reply_ending(Request *r) {
+        request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "The gateway is being restarted, try again");
+}
+
 /* All of the request is there, or its answer. */
 static enum MHD_Result finish(Request *r) {
         HttpServer *s = r->server;
@@ -328,7 +343,11 @@ static enum MHD_Result finish(Request *r) {
         if (r->status == 0 && !r->handled) {
                 r->handled = true;
                 set_deadline(connection_of(r->connection), UINT64_MAX);
-                s->handlers.handle(r, s->userdata);
+                /* libmicrohttpd aborts when it is stopped while one waits. */
+                if (s->ending)
+                        reply_ending(r);
+                else
+                        s->handlers.handle(r, s->userdata);
         }
         if (r->status != 0)
                 return send_reply(r, false);
@@ -413,9 +432,10 @@ int http_server_new(sd_event *event, int listen_fd, const HttpLimits *limits, co
 }
 
 static void answer_all(HttpServer *s) {
+        s->ending = true;
         for (Request *r = s->requests; r; r = r->next)
                 if (r->suspended && r->status == 0)
-                        request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "The gateway is being restarted, try again");
+                        reply_ending(r);
         /* What does not fit into the clients' sockets is lost to them. */
         for (unsigned i = 0; i < LAST_RUNS && s->requests; i++)
                 (void) MHD_run(s->daemon);

@@ -104,10 +104,7 @@ static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *er
         const char *id;
 
         if (error && sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_TEMPLATE) && startswith(r->source, "template:")) {
-                if (r->ref.tag[0])
-                        reply_no_template(r);
-                else
-                        snapshot_find(r, on_found);
+                snapshot_find(r, on_found);
                 return;
         }
         if (error) {

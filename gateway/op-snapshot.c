@@ -72,7 +72,11 @@ static void on_looked(Request *r, sd_bus_message *reply, const sd_bus_error *err
 
 void snapshot_find(Request *r, void (*found)(Request *r, const char *snapshot)) {
         r->found = found;
-        list_snapshots(r, NULL, on_looked);
+        /* None has a tag. */
+        if (r->ref.tag[0])
+                found(r, NULL);
+        else
+                list_snapshots(r, NULL, on_looked);
 }
 
 /* As clients see one; name may be "". */

@@ -33,6 +33,7 @@ typedef struct Request {
         char *method, *target;
         char *body;                         /* NUL-terminated */
         size_t body_size, discarded;
+        size_t taken;                       /* of the room for bodies, beyond the body's own */
         bool begun, handled, suspended;
 
         unsigned status;                    /* 0: not answered yet */
@@ -61,5 +62,7 @@ void request_reply_json(Request *r, unsigned status, json_object *o); /* takes o
 void request_reply_error(Request *r, unsigned status, const char *format, ...) _printf_(3, 4);
 /* Before it is answered. Cut off when it is too long. */
 void request_add_header(Request *r, const char *name, const char *value);
+/* Of the room that there is for the bodies of all, until it is freed; false: that much is not left. */
+bool request_take_room(Request *r, size_t bytes);
 /* Of the client, or NULL. */
 const char *request_header(const Request *r, const char *name);

@@ -129,8 +129,8 @@ void route(Request *r) {
                                                                             : "This path has no such method");
                 return;
         }
-        if (!found->run) {
-                request_reply(r, MHD_HTTP_NO_CONTENT);
+        if (!request_take_room(r, body_cost(r->body, r->body_size))) {
+                request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "Too many requests at once, try again");
                 return;
         }
         int k = body_parse(r->body, r->body_size, &r->json, &error);

@@ -202,6 +202,39 @@ def test_many_that_do_nothing_keep_nobody_out(configured, client, raw):
     assert len(idle) == 40
 
 
+def test_what_needs_no_key_keeps_no_body(configured, client, raw):
+    """Who has no key can't take the room that there is for the bodies of those who have one."""
+    configured('BodyMax=4K\n')
+    held = [raw() for _ in range(80)]
+    for r in held:
+        r.send('GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n' + 'x' * 4095)
+    # Those behind them are answered: they were read.
+    for _ in range(3):
+        client.call('GET', '/health', status=204)
+    client.fails('POST', '/v2/sandboxes', 404, {'templateID': 'nosuch', 'x': 'y' * 4000})
+    for r in held:
+        r.send('x')
+        assert r.socket.recv(65536).startswith(b'HTTP/1.1 204 ')
+
+
+def test_what_becomes_of_a_body_takes_room_until_its_answer(configured, gateway, client):
+    """As many as there is memory for; cubed stands still meanwhile."""
+    configured('BodyMax=64K\n')
+    body = {'templateID': 'nosuch', 'x': ['a'] * 12000}
+    c = UnixConnection(gateway.socket)
+    os.kill(gateway.host.cubed.pid, signal.SIGSTOP)
+    try:
+        c.request('POST', '/v2/sandboxes', json.dumps(body), {'X-API-Key': client.key})
+        for _ in range(3):
+            client.call('GET', '/health', status=204)
+        assert client.fails('POST', '/v2/sandboxes', 503, body) == 'Too many requests at once, try again'
+    finally:
+        os.kill(gateway.host.cubed.pid, signal.SIGCONT)
+    assert c.getresponse().status == 404
+    c.close()
+    client.fails('POST', '/v2/sandboxes', 404, body)
+
+
 def test_many_at_once(gateway, client):
     results = []
 
@@ -243,6 +276,24 @@ def test_when_it_ends_who_waits_is_answered(gateway, client):
         gateway.process.terminate()
         response = c.getresponse()
         assert response.status == 503 and json.loads(response.read())['code'] == 503
+        assert gateway.process.wait(30) == 0, gateway.log()
+    finally:
+        os.kill(gateway.host.cubed.pid, signal.SIGCONT)
+        gateway.process = None
+        gateway.start()
+    client.call('GET', '/v2/sandboxes')
+
+
+def test_when_it_ends_nobody_begins_to_wait(gateway, client, raw):
+    r = raw()
+    os.kill(gateway.host.cubed.pid, signal.SIGSTOP)
+    try:
+        # The second is looked at once the first is answered.
+        r.send((head(client, 'GET', '/sandboxes/nonexistingsandbox') + '\r\n') * 2)
+        for _ in range(3):
+            client.call('GET', '/health', status=204)
+        gateway.process.terminate()
+        assert r.read().count(b'HTTP/1.1 503 ') == 2
         assert gateway.process.wait(30) == 0, gateway.log()
     finally:
         os.kill(gateway.host.cubed.pid, signal.SIGCONT)

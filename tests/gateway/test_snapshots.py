@@ -49,6 +49,19 @@ def test_names(client):
         client.fails('POST', f'/sandboxes/{i}/snapshots', 400, {'name': name})
 
 
+def test_no_snapshot_has_a_tag(client):
+    """Nor is one meant by a tag that does not exist."""
+    i = client.create()
+    taken = client.call('POST', f'/sandboxes/{i}/snapshots', {'name': 'before'}, 201)
+    own = taken['names'][0]
+    for name in ('before:v2', f'{own}:v2', taken['snapshotID'].replace(':default', ':v2')):
+        client.fails('POST', '/v2/sandboxes', 404, {'templateID': name})
+        remove(client, name, 404)
+    assert client.call('GET', '/snapshots') == [taken]
+    remove(client, f'{own}:default')
+    assert client.call('GET', '/snapshots') == []
+
+
 def test_pages(client):
     i = client.create()
     taken = [client.call('POST', f'/sandboxes/{i}/snapshots', {}, 201) for _ in range(3)][::-1]

@@ -150,6 +150,36 @@ TEST(bodies_that_are_none) {
         assert_true(!o);
 }
 
+/* Two bytes of text become some hundred of memory. */
+TEST(a_body_of_many_values_is_none) {
+        static const struct {
+                const char *value;
+                unsigned n;
+        } some[] = { { "{}", 300000 }, { "[]", 300000 }, { "1", 300000 }, { "\"a\"", 8192 } };
+
+        for (size_t i = 0; i < ELEMENTSOF(some); i++) {
+                _cleanup_free_ char *text = malloc(16 + some[i].n * 5U);
+                json_object *o = NULL;
+                ErrorText error;
+                size_t n;
+
+                assert_true(text);
+                n = (size_t) sprintf(text, "{\"a\":[%s", some[i].value);
+                for (unsigned k = 1; k < some[i].n; k++)
+                        n += (size_t) sprintf(text + n, ",%s", some[i].value);
+                n += (size_t) sprintf(text + n, "]}");
+                assert_true(body_cost(text, n) > 100U * some[i].n);
+                int r = body_parse(text, n, &o, &error);
+                /* Two lists for the network are as long. */
+                assert_eq(r, some[i].n > 8192 ? -EINVAL : 0);
+                if (r < 0)
+                        assert_streq(error.text, "Error when parsing request: the body has too many values");
+                json_object_put(o);
+        }
+        assert_eq(body_cost("{\"a\":\"[[{{,,,\\\",\"}", 19), body_cost("{}", 2));
+        assert_eq(body_cost(NULL, 0), 0u);
+}
+
 /* Lists. */
 
 static json_object *properties(const char *id, const char *state, uint64_t created, const char *metadata) {
