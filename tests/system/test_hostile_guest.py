@@ -9,6 +9,8 @@ import pytest
 from cubetest import created, ctl, ctl_ok, make_root
 from hostile_sandbox import ENDS, RACES, HostileSandbox, build_template
 
+LONG = os.environ.get("CUBE_LONG") == "1"
+
 
 @pytest.fixture(scope="module", autouse=True)
 def hostile_template(tmp_path_factory):
@@ -21,7 +23,7 @@ def test_whatever_it_does_the_others_go_on():
     with created("--memory", "256M", "--timeout", "1h") as neighbour:
         guest = HostileSandbox()
         try:
-            for name in guest.all_attacks() if os.environ.get("CUBE_LONG") == "1" else RACES:
+            for name in guest.all_attacks() if LONG else RACES[:2]:
                 print(name, flush=True)
                 out = guest.attack(name)
                 assert name not in RACES or out == []
@@ -31,7 +33,7 @@ def test_whatever_it_does_the_others_go_on():
             guest.end()
 
 
-@pytest.mark.parametrize("name", ["run-a-device", "second-resets-first"])
+@pytest.mark.parametrize("name", ["run-a-device", "second-resets-first"] if LONG else ["run-a-device"])
 def test_what_ends_it_is_told(name):
     guest = HostileSandbox()
     assert guest.ends_by(name) in ENDS[name]
