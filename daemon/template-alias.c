@@ -8,6 +8,10 @@
 #include "daemon/manager-private.h"
 #include "dbus/bus-errors.h"
 
+/* Children at a time, and names that one template may have. */
+#define NAMINGS_MAX 16U
+#define NAMES_MAX 256U
+
 /* Waits for the child. */
 typedef struct Naming {
         Manager *manager;
@@ -49,16 +53,27 @@ static void on_named(TemplateStore *store, const char *id, int r, const char *me
         n->done(n->manager, r < 0 ? &e : NULL, n->userdata);
 }
 
+static int check(const Manager *m, const char *name, const Template *t, sd_bus_error *error) {
+        if (template_store_count_jobs(m->templates, STORE_JOB_NAME) >= NAMINGS_MAX)
+                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%u names are being changed already; try again", NAMINGS_MAX);
+        if (t && template_count_aliases(t) >= NAMES_MAX)
+                return sd_bus_error_setf(error, BUS_ERROR_NO_RESOURCES, "Template %s has %u names; take one away before it gets %s",
+                                         t->id, NAMES_MAX, name);
+        return 0;
+}
+
 int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
                           void *userdata, sd_bus_error *error) {
+        int r = check(m, name, t, error);
+        if (r < 0)
+                return r;
         _cleanup_(naming_freep) Naming *n = new0(Naming, 1);
-
         if (!n)
                 return sd_bus_error_set_errno(error, ENOMEM);
         *n = (Naming) { m, strdup(name), t ? strdup(t->id) : NULL, actor, done, userdata };
         if (!n->name || (t && !n->id))
                 return sd_bus_error_set_errno(error, ENOMEM);
-        int r = template_store_set_name(m->event, m->templates, owner, name, t, on_named, n);
+        r = template_store_set_name(m->event, m->templates, owner, name, t, on_named, n);
         if (r < 0)
                 return sd_bus_error_set_errnof(error, -r, "Name %s can't be changed: %s", name, strerror(-r));
         (void) TAKE_PTR(n);

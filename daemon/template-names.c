@@ -45,6 +45,10 @@ static size_t count_aliases(char **l) {
         return n;
 }
 
+size_t template_count_aliases(const Template *t) {
+        return count_aliases(t->aliases);
+}
+
 static bool has_alias(const Template *t, const char *name, const char *tag) {
         size_t n = strlen(name);
 

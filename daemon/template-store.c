@@ -255,6 +255,14 @@ bool template_store_is_busy(const TemplateStore *s, StoreJobKind kind, const cha
         return false;
 }
 
+size_t template_store_count_jobs(const TemplateStore *s, StoreJobKind kind) {
+        size_t n = 0;
+
+        for (const StoreJob *j = s->jobs; j; j = j->next)
+                n += j->kind == kind;
+        return n;
+}
+
 int template_store_run(sd_event *e, TemplateStore *s, StoreJobKind kind, const char *id, const char *const *argv,
                        template_removed_t done, void *userdata) {
         _cleanup_(store_job_freep) StoreJob *j = new0(StoreJob, 1);

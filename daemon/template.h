@@ -136,6 +136,8 @@ typedef enum StoreJobKind {
 int template_store_run(sd_event *e, TemplateStore *s, StoreJobKind kind, const char *id, const char *const *argv,
                        template_removed_t done, void *userdata);
 bool template_store_is_busy(const TemplateStore *s, StoreJobKind kind, const char *id);
+size_t template_store_count_jobs(const TemplateStore *s, StoreJobKind kind);
+size_t template_count_aliases(const Template *t);
 /* Deletes what crashed builds and removals left: for the start, when none is on its way. done may be
  * NULL and gets no id. 0 when there is nothing to do, and then it is not called; else 1. */
 int template_store_clean(sd_event *e, TemplateStore *s, template_removed_t done, void *userdata);

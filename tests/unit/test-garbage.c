@@ -231,3 +231,39 @@ TEST(what_is_used_meanwhile_stays) {
         assert_streq(lab.text, "template:" UNUSED);
         assert_true(is_there(&lab, USED) && is_there(&lab, THEIRS) && is_there(&lab, ".kernels/" SUM));
 }
+
+static void on_alias(Manager *m, const sd_bus_error *error, void *userdata) {
+        unsigned *left = userdata;
+
+        assert_true(!sd_bus_error_is_set(error));
+        (*left)--;
+}
+
+static int name_template(Lab *lab, unsigned number, unsigned *left, sd_bus_error *error) {
+        char name[32];
+
+        (void) snprintf(name, sizeof(name), "other:%u", number);
+        return manager_name_template(&lab->manager, 0, name, template_store_find_id(lab->manager.templates, NAMED), 0, on_alias,
+                                     left, error);
+}
+
+TEST(names_are_bounded_and_so_are_those_being_given) {
+        _cleanup_(sd_bus_error_free) sd_bus_error busy = SD_BUS_ERROR_NULL, full = SD_BUS_ERROR_NULL;
+        _cleanup_lab_ Lab lab;
+        unsigned left = 0;
+
+        lab_init(&lab);
+        add_template(&lab, NAMED, 0, false);
+        for (unsigned i = 100; i < 100 + 240; i++) {
+                char name[32];
+                (void) snprintf(name, sizeof(name), "other:%u", i);
+                make_template_name(&lab.dir, 0, name, NAMED);
+        }
+        lab_load(&lab);
+        for (; left < 16; left++)
+                assert_ok(name_template(&lab, left, &left, &busy));
+        assert_true(name_template(&lab, 16, &left, &busy) < 0 && sd_bus_error_has_name(&busy, BUS_ERROR_BUSY));
+        while (left > 0)
+                assert_ok(sd_event_run(lab.manager.event, 30 * USEC_PER_SEC));
+        assert_true(name_template(&lab, 16, &left, &full) < 0 && sd_bus_error_has_name(&full, BUS_ERROR_NO_RESOURCES));
+}
