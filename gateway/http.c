@@ -162,12 +162,13 @@ static void *on_target(void *userdata, const char *target, struct MHD_Connection
 
 static void on_completed(void *userdata, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code) {
         HttpServer *s = userdata;
+        Request *r = *context;
 
-        if (!*context)
+        if (!r)
                 return;
-        request_free(*context);
+        set_deadline(connection_of(mhd), *r->key ? s->limits.keepalive_usec : s->limits.first_usec);
+        request_free(r);
         *context = NULL;
-        set_deadline(connection_of(mhd), s->limits.keepalive_usec);
 }
 
 const char *request_header(const Request *r, const char *name) {

@@ -18,7 +18,7 @@ typedef struct HttpLimits {
         size_t discard_max;          /* read and thrown away of one that is refused; then it is cut off */
         unsigned connections_max;
         uint64_t first_usec;         /* from connecting to the first line */
-        uint64_t keepalive_usec;     /* from an answer to the next first line */
+        uint64_t keepalive_usec;     /* from an answer to the next first line, for who has a key; else first_usec */
         uint64_t request_usec;       /* from there to the end of the body; and for the answer */
 } HttpLimits;
 
