@@ -84,7 +84,7 @@ int result_bytes(const CellEvent *e, const Form *form, uint8_t **ret, size_t *re
 }
 
 int result_files_open(ResultFiles *f, const char *directory) {
-        *f = (ResultFiles) { .directory = directory, .fd = -EBADF };
+        *f = (ResultFiles) { .directory = directory, .fd = -EBADF, .room = RESULT_BYTES_MAX };
 
         if (mkdir(directory, 0777) < 0 && errno != EEXIST)
                 return ctl_fail(-errno, NULL, "make the directory %s", directory);
@@ -110,7 +110,7 @@ static bool number_is_free(const ResultFiles *f, unsigned number, const Form *co
         return true;
 }
 
-static int write_form(const ResultFiles *f, const CellEvent *e, const Form *form) {
+static int write_form(ResultFiles *f, const CellEvent *e, const Form *form) {
         const char *slash = streq(f->directory, ".") ? "" : "/", *directory = *slash ? f->directory : "";
         _cleanup_free_ uint8_t *data = NULL;
         char name[FILE_NAME_MAX];
@@ -124,6 +124,10 @@ static int write_form(const ResultFiles *f, const CellEvent *e, const Form *form
         }
         if (r < 0)
                 return ctl_fail(r, NULL, "write the %s of a result", form->name);
+        if (size > f->room)
+                return ctl_fail_text(-EFBIG, "the files of results are larger than 1 GiB together", "write the %s of a result",
+                                     form->name);
+        f->room -= size;
         _cleanup_close_ int fd = openat(f->fd, name, O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC|O_NOFOLLOW, 0666);
         r = fd < 0 ? -errno : write_full(fd, data, size);
         if (r < 0)

@@ -18,10 +18,14 @@ typedef struct Form {
         FormKind kind;
 } Form;
 
+/* Of one run: the disk is not the guest's to fill. */
+#define RESULT_BYTES_MAX GIB(1)
+
 typedef struct ResultFiles {
         const char *directory;
         int fd;
         unsigned last;         /* number */
+        uint64_t room;         /* bytes that may still be written */
 } ResultFiles;
 
 /* All of them but "text"; ends with one that has no name. */

@@ -306,6 +306,22 @@ TEST(there_is_an_end_to_files) {
         assert_true(is_there(&d, "result-1000.png") && !is_there(&d, "result-1001.png"));
 }
 
+TEST(there_is_an_end_to_their_bytes) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(cell_lines_done) CellLines l = {};
+        CellOutput o = { .out = stdout, .err = stderr };
+        static const char line[] = "{\"type\":\"result\",\"png\":\"" PNG_BASE64 "\"}\n";
+
+        go_to(&d);
+        assert_ok(cell_lines_feed(&l, line, sizeof(line) - 1, cell_output_event, &o));
+        assert_eq(o.files.room, RESULT_BYTES_MAX - 12);
+        o.files.room = 12 + 11;
+        assert_ok(cell_lines_feed(&l, line, sizeof(line) - 1, cell_output_event, &o));
+        assert_eq(cell_lines_feed(&l, line, sizeof(line) - 1, cell_output_event, &o), -EFBIG);
+        assert_true(is_there(&d, "result-2.png") && !is_there(&d, "result-3.png"));
+        cell_output_done(&o);
+}
+
 TEST(events_themselves) {
         check_shown((CellOutput) { .json = true },
                     "{\"type\":\"result\", \"text\":\"a/b\\u0007\", \"png\":\"" PNG_BASE64 "\"}\n{\"type\":\"error\"}\n",
