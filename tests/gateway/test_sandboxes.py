@@ -272,3 +272,9 @@ def test_a_vanished_client_leaves_a_sandbox_that_is_told(gateway, client):
     wait_for('the sandbox to be in the making', gateway.host.ids)
     c.close()
     wait_for('the sandbox', lambda: client.call('GET', '/v2/sandboxes'))
+
+
+@pytest.mark.parametrize('metadata', [{'a': '\ufffe'}, {'\ufdd0': 'a'}, {'a': '\U0001ffff'}])
+def test_what_no_bus_can_carry_is_the_clients_fault(client, metadata):
+    message = client.fails('POST', '/v2/sandboxes', 400, {'templateID': 'python', 'metadata': metadata})
+    assert message.startswith("validation error: field 'metadata'")
