@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/utf8.h"
 #include "gateway/http.h"
 
 #define JSON_TYPE "application/json; charset=utf-8"
@@ -216,6 +217,19 @@ void request_reply_json(Request *r, unsigned status, json_object *o) {
         answered(r, r->reply ? status : MHD_HTTP_INTERNAL_SERVER_ERROR);
 }
 
+/* It may tell of what a client sent, and be cut off anywhere. */
+static void make_text(char *s) {
+        uint8_t *p = (uint8_t *) s;
+
+        for (size_t left = strlen(s), n; left > 0; p += n, left -= n) {
+                n = utf8_sequence(p, left);
+                if (n > 0)
+                        continue;
+                *p = '?';
+                n = 1;
+        }
+}
+
 void request_reply_error(Request *r, unsigned status, const char *format, ...) {
         _cleanup_free_ char *message = NULL;
         json_object *o = json_object_new_object();
@@ -226,6 +240,8 @@ void request_reply_error(Request *r, unsigned status, const char *format, ...) {
         va_end(ap);
         if (n < 0)
                 message = NULL;
+        else
+                make_text(message);
         if (!o || json_object_object_add(o, "code", json_object_new_int((int) status)) < 0 ||
             json_object_object_add(o, "message", json_object_new_string(strempty(message))) < 0) {
                 json_object_put(o);

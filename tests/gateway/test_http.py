@@ -82,6 +82,15 @@ def test_errors_are_json_with_their_code(client):
     assert json.loads(reply.body) == {'code': 404, 'message': 'Sandbox "nonexistingsandbox" doesn\'t exist or you don\'t have access to it'}
 
 
+def test_errors_are_text_whatever_they_tell_of(client):
+    """Of bytes that are no character, and of what is cut off amid one."""
+    assert client.fails('GET', '/templates/aliases/a%ff%c3', 400) == 'Invalid template reference: a??'
+    assert client.fails('DELETE', '/templates/%80', 400) == 'Invalid template reference: ?'
+    assert client.fails('GET', '/v2/sandboxes?template=a:%ff', 400) == 'Invalid template: a:?'
+    assert client.fails('POST', '/v2/sandboxes', 400, {'templateID': 'x' + 'é' * 60}) == (
+        'Invalid template reference: x' + 'é' * 49 + '?')
+
+
 def test_a_body_has_a_limit(client):
     limit = 1024 * 1024
     body = b'{"templateID":"nosuch","x":"' + b'y' * limit
