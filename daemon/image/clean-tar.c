@@ -6,6 +6,8 @@
 
 #define ENTRIES_MAX 4000000U
 #define XATTRS_MAX 64
+/* Of all: an archive has room for each in a few bytes, mksquashfs keeps them in memory. */
+#define XATTR_BYTES_MAX MIB(64)
 #define COPY_SIZE MIB(1)
 
 const char *clean_tar_path(const char *path) {
@@ -58,8 +60,14 @@ static int drop_double_xattrs(CleanTar *t, struct archive_entry *e) {
                 for (archive_entry_xattr_reset(e);
                      archive_entry_xattr_next(e, &had, &had_value, &had_size) == ARCHIVE_OK && !streq(had, name);)
                         had = NULL;
-                if (!had || !streq(had, name))
-                        archive_entry_xattr_add_entry(e, name, value, size);
+                if (had && streq(had, name))
+                        continue;
+                uint64_t takes = strlen(name) + size;
+                if (takes > XATTR_BYTES_MAX - t->xattr_bytes)
+                        return fault_set(t->fault, -EFBIG, "the extended attributes of the files are larger than %u MiB",
+                                         (unsigned) (XATTR_BYTES_MAX / MIB(1)));
+                t->xattr_bytes += takes;
+                archive_entry_xattr_add_entry(e, name, value, size);
         }
         return 0;
 }

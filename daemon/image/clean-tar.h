@@ -20,6 +20,7 @@ typedef struct CleanTar {
         const uid_t *map_uid;
         uint64_t bytes;
         uint64_t max_bytes;
+        uint64_t xattr_bytes;
         uint64_t entries;
         bool has_files;      /* one that was passed on: the root itself is not */
         bool has_system;     /* something under /usr, /bin, /etc ... */

@@ -197,6 +197,32 @@ TEST(announced_size_is_checked_first) {
         assert_eq(convert(&d, MIB(1)), -EFBIG);
 }
 
+/* mksquashfs keeps them all in memory. */
+TEST(extended_attributes_have_an_end) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_close_ int fd = temp_dir_open(&d, "in", O_RDWR|O_CREAT|O_TRUNC);
+        static char value[KIB(64)], name[16];
+        struct archive *a = archive_write_new();
+
+        assert(archive_write_set_format_pax(a) == ARCHIVE_OK && archive_write_add_filter_zstd(a) == ARCHIVE_OK);
+        assert(archive_write_open_fd(a, fd) == ARCHIVE_OK);
+        for (unsigned i = 0; i < 1025; i++) {
+                struct archive_entry *e = archive_entry_new();
+
+                (void) snprintf(name, sizeof(name), "d%u", i);
+                memcpy(value, &i, sizeof(i));
+                archive_entry_set_pathname(e, name);
+                archive_entry_set_mode(e, S_IFDIR|0755);
+                archive_entry_xattr_add_entry(e, "user.test", value, sizeof(value));
+                assert(archive_write_header(a, e) >= ARCHIVE_WARN);
+                archive_entry_free(e);
+        }
+        assert(archive_write_close(a) == ARCHIVE_OK);
+        archive_write_free(a);
+        assert_eq(convert(&d, GIB(1)), -EFBIG);
+        assert_true(strstr(fault.text, "extended attributes"));
+}
+
 TEST(directory) {
         _cleanup_temp_dir_ TempDir d = temp_dir_make();
         _cleanup_close_ int out = temp_dir_open(&d, "out", O_RDWR|O_CREAT);
