@@ -15,6 +15,13 @@ void log_open(void) {
         in_journal = getenv("JOURNAL_STREAM");
 }
 
+/* It may tell of what a client sent. */
+static void make_printable(char *line) {
+        for (; *line; line++)
+                if (*line < 0x20 || *line >= 0x7f)
+                        *line = '?';
+}
+
 int log_full_errno(int level, int error, const char *format, ...) {
         char line[LINE_MAX_BYTES];
         va_list ap;
@@ -24,6 +31,8 @@ int log_full_errno(int level, int error, const char *format, ...) {
         va_start(ap, format);
         int n = vsnprintf(line, sizeof(line), format, ap);
         va_end(ap);
+        if (n >= 0)
+                make_printable(line);
         if (n >= 0 && in_journal)
                 fprintf(stderr, "<%d>%s\n", level, line);
         else if (n >= 0)
