@@ -13,6 +13,8 @@
 /* What is read of a refused one. */
 #define DISCARD_MAX (128U * 1024U * 1024U)
 #define BODIES (64U)
+/* Of all that are kept, whatever BodyMax= says: the unit has a MemoryMax=. */
+#define BODIES_BYTES_MAX (128U * 1024U * 1024U)
 
 static void add_number(Request *r, const char *name, uint64_t value) {
         char text[24];
@@ -95,7 +97,7 @@ int gateway_listen(Gateway *g, int listen_fd) {
         static const HttpHandlers handlers = { .begin = on_begin, .handle = on_handle, .done = on_done };
         const HttpLimits limits = {
                 .body_max = g->config.body_max,
-                .bodies_max = g->config.body_max * BODIES,
+                .bodies_max = MIN(g->config.body_max * BODIES, (size_t) BODIES_BYTES_MAX),
                 .discard_max = MAX(g->config.body_max, (size_t) DISCARD_MAX),
                 .connections_max = g->config.connections_max,
                 .first_usec = g->config.request_usec,

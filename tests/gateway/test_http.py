@@ -243,6 +243,18 @@ def test_what_needs_no_key_keeps_no_body(configured, client, raw):
         assert r.socket.recv(65536).startswith(b'HTTP/1.1 204 ')
 
 
+def test_all_bodies_together_fit_into_the_memory_of_the_unit(configured, client, raw):
+    configured('BodyMax=16M\nRequestTimeoutSec=10min\n')
+    held = [raw() for _ in range(8)]
+    for r in held:
+        r.send(head(client) + f'Content-Length: {16 << 20}\r\n\r\n')
+        r.send(b'x' * ((16 << 20) - 1))
+    body = {'templateID': 'nosuch', 'x': 'y' * (4 << 20)}
+    assert client.fails('POST', '/v2/sandboxes', 503, body) == 'Too many requests at once, try again'
+    for r in held:
+        r.close()
+
+
 def test_what_becomes_of_a_body_takes_room_until_its_answer(configured, gateway, client):
     """As many as there is memory for; cubed stands still meanwhile."""
     configured('BodyMax=64K\n')
