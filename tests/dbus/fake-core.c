@@ -740,6 +740,13 @@ Template *template_store_find_name(const TemplateStore *s, uid_t owner, const ch
         return NULL;
 }
 
+static void forget_alias(Template *t) {
+        if (t->aliases)
+                free(t->aliases[0]);
+        free(t->aliases);
+        t->aliases = NULL;
+}
+
 /* Each has one alias at most. */
 int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
                           void *userdata, sd_bus_error *error) {
@@ -748,12 +755,11 @@ int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t
         (void) template_ref_parse(name, &base, &tag);
         Template *before = template_store_find_name(m->templates, owner, base, tag);
         if (before && before->aliases && streq(before->aliases[0], name)) {
-                free(before->aliases[0]);
-                free(before->aliases);
-                before->aliases = NULL;
+                forget_alias(before);
                 m->hooks->template_changed(m, before);
         }
         if (t) {
+                forget_alias(t);
                 t->aliases = new0(char *, 2);
                 t->aliases[0] = strdup(name);
                 m->hooks->template_changed(m, t);
@@ -853,9 +859,7 @@ static void free_templates(TemplateStore *s) {
                 free(t->id);
                 free(t->name);
                 free(t->tag);
-                if (t->aliases)
-                        free(t->aliases[0]);
-                free(t->aliases);
+                forget_alias(t);
                 free(t->root_type);
                 free(t->cmdline);
                 sandbox_policy_done(&t->policy);
