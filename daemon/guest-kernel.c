@@ -14,8 +14,8 @@ static int find_small(const TemplateTools *tools, char **ret_path, char **ret_me
                 int r = -errno;
 
                 if (asprintf(ret_message,
-                             "the small kernel is not installed (%s: %s): put a vmlinux with all drivers built in there, "
-                             "or take the stock kernel",
+                             "the small kernel is not installed (%s: %s): make it with `dev/kernel build small` in the "
+                             "source tree and put its vmlinux there, or take the stock kernel",
                              tools->small_kernel, strerror(-r)) < 0)
                         *ret_message = NULL;
                 return r;

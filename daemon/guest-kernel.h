@@ -3,7 +3,7 @@
 
 /* Which of this host's kernels a template gets that was given none as a file.
  *
- * "small" is where the package or an admin has put it, and has all drivers built in. "stock" is the newest
+ * "small" is the one of guest/kernel, with all drivers built in, where the package or an admin has put it. "stock" is the newest
  * that Debian's packages have put into /boot. Without a name it is what KernelPath= says, else the stock one. */
 
 #include "daemon/template.h"
