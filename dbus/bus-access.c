@@ -33,6 +33,11 @@ int bus_authorize_sandbox(sd_bus_message *m, const Sandbox *s, const char *actio
         return bus_authorize(m, &access, ret_actor, error);
 }
 
+int bus_authorize_template(sd_bus_message *m, const Template *t, uid_t *ret_actor, sd_bus_error *error) {
+        const BusAccess access = { .action = POLKIT_TEMPLATES, .owner = t->owner_uid, .key = "template", .value = t->id };
+        return bus_authorize(m, &access, ret_actor, error);
+}
+
 void bus_again(sd_bus_message *m) {
         int r = sd_bus_message_rewind(m, 1);
 

@@ -62,6 +62,8 @@ typedef struct BusAccess {
 int bus_authorize(sd_bus_message *m, const BusAccess *access, uid_t *ret_actor, sd_bus_error *error);
 int bus_authorize_sandbox(sd_bus_message *m, const Sandbox *s, const char *action, uid_t *ret_actor,
                           sd_bus_error *error);
+/* Who may change it, name it or take it out of the host. */
+int bus_authorize_template(sd_bus_message *m, const Template *t, uid_t *ret_actor, sd_bus_error *error);
 /* Puts a message that waited for something back into the bus's queue: its handler starts anew, and what polkit granted
  * still holds. Answers it when that fails. */
 void bus_again(sd_bus_message *m);

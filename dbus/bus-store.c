@@ -58,10 +58,7 @@ int bus_method_alias_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         if (r < 0)
                 return r;
 
-        const BusAccess access = {
-                .action = POLKIT_TEMPLATES, .owner = t->owner_uid, .key = "template", .value = t->id,
-        };
-        r = bus_authorize(m, &access, &actor, error);
+        r = bus_authorize_template(m, t, &actor, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
         (void) snprintf(full, sizeof(full), "%s:%s", name, tag);
@@ -175,10 +172,7 @@ int bus_method_export_template(sd_bus_message *m, void *userdata, sd_bus_error *
         if (r < 0)
                 return r;
 
-        const BusAccess access = {
-                .action = POLKIT_TEMPLATES, .owner = t->owner_uid, .key = "template", .value = t->id,
-        };
-        r = bus_authorize(m, &access, &actor, error);
+        r = bus_authorize_template(m, t, &actor, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
         r = manager_export_template(bus_front->manager, t, actor, fd, &job, error);

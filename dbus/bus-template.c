@@ -133,10 +133,7 @@ int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *
         if (r < 0)
                 return r;
 
-        const BusAccess access = {
-                .action = POLKIT_TEMPLATES, .owner = t->owner_uid, .key = "template", .value = t->id,
-        };
-        r = bus_authorize(m, &access, &actor, error);
+        r = bus_authorize_template(m, t, &actor, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
 
