@@ -10,3 +10,5 @@
 
 int fake_manager_new(sd_event *event, sd_bus *bus, const char *harness, Manager **ret);
 void fake_manager_free(Manager *m);
+/* CLOCK_REALTIME */
+uint64_t fake_now_usec(void);

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/fd-util.h"
+#include "base/parse.h"
+#include "daemon/host-network.h"
+#include "daemon/job.h"
+#include "dbus/bus-errors.h"
+#include "tests/dbus/fake-core.h"
+#include "tests/dbus/fake-templates.h"
+
+/* Of the job that was begun last. */
+static int log_fds[2];
+
+static int on_build_step(sd_event_source *source, uint64_t usec, void *userdata) {
+        Job *j = userdata;
+        Manager *m = j->manager;
+
+        if (j->state == JOB_CANCELED || j->progress >= 100 || streq(j->subject, "broken:latest")) {
+                if (j->state == JOB_RUNNING)
+                        j->state = streq(j->subject, "broken:latest") ? JOB_FAILED : JOB_DONE;
+                j->result = j->state == JOB_DONE ? strdup("tfakefakefake") : NULL;
+                j->error_message = j->state == JOB_FAILED ? strdup("root: not a tar") :
+                        j->state == JOB_CANCELED ? strdup("canceled") : NULL;
+                safe_close((int) (intptr_t) j->priv);
+                j->priv = (struct JobPrivate *) (intptr_t) -1;
+                m->hooks->job_changed(m, j);
+                sd_event_source_unref(source);
+                return 0;
+        }
+        j->progress += 25;
+        (void) dprintf((int) (intptr_t) j->priv, "line at %u\n", j->progress);
+        m->hooks->job_changed(m, j);
+        (void) sd_event_source_set_time_relative(source, 50 * USEC_PER_MSEC);
+        return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+/* Of an image layout. */
+static void read_index(int dir_fd, char *buf, size_t size) {
+        int fd = openat(dir_fd, "index.json", O_RDONLY|O_CLOEXEC);
+
+        if (fd >= 0 && read(fd, buf, size - 1) < 0)
+                perror("index.json");
+        safe_close(fd);
+}
+
+/* What it was asked for is in the log. The subject is the job's. */
+static int new_job(Manager *m, uid_t owner, const char *kind, const char *step, char *subject, Job **ret) {
+        static unsigned long long n_made;
+        sd_event_source *source;
+        Job *j = new0(Job, 1);
+
+        if (!subject || pipe2(log_fds, O_CLOEXEC) < 0)
+                return -errno;
+        *j = (Job) { .manager = m, .owner_uid = owner, .kind = strdup(kind), .subject = subject, .step = strdup(step),
+                     .created_usec = fake_now_usec(), .priv = (struct JobPrivate *) (intptr_t) log_fds[1] };
+        snprintf(j->id, sizeof(j->id), "j%011llu", ++n_made);
+        m->jobs = realloc(m->jobs, (m->n_jobs + 1) * sizeof(Job *));
+        m->jobs[m->n_jobs++] = j;
+        m->hooks->job_added(m, j);
+        *ret = j;
+        return sd_event_add_time_relative(m->event, &source, CLOCK_MONOTONIC, 50 * USEC_PER_MSEC, 0, on_build_step, j);
+}
+
+int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **ret, sd_bus_error *error) {
+        char *subject = NULL;
+
+        if (asprintf(&subject, "%s:%s", params->name, params->tag) < 0)
+                return -ENOMEM;
+        fprintf(stderr, "build %s: network %s, while it is built %s\n", params->name,
+                params->policy ? params->policy->internet ? "internet" : "deny" : "not given",
+                params->build_policy ? loaded_policy_rules(params->build_policy)->internet ? "internet" : "deny" : "not given");
+        fprintf(stderr, "build %s: kernel %s\n", params->name,
+                params->kernel_fd >= 0 ? "of a file" : params->kernel_name ?: "not given");
+        int r = new_job(m, params->owner_uid, "build-template", "making the root image", subject, ret);
+        if (r < 0)
+                return r;
+        for (char **a = params->aliases; a && *a; a++)
+                (void) dprintf(log_fds[1], "also named %s\n", *a);
+        for (size_t i = 0; params->warm && i < params->warm->n_copies; i++) {
+                const TemplateCopy *c = &params->warm->copies[i];
+                struct stat st;
+
+                if (fstat(c->fd, &st) >= 0)
+                        (void) dprintf(log_fds[1], "copy of %s to %s\n", S_ISDIR(st.st_mode) ? "a directory" : "a file", c->path);
+        }
+        if (params->image) {
+                char text[4096] = "";
+
+                read_index(params->rootfs_fd, text, sizeof(text));
+                (void) dprintf(log_fds[1], "image \"%s\" of %s\n", params->image, text);
+        }
+        return 0;
+}
+
+int manager_export_template(Manager *m, const Template *t, uid_t actor, int out_fd, Job **ret, sd_bus_error *error) {
+        char *subject = NULL;
+
+        if (asprintf(&subject, "%s:%s", streq(t->name, "online") ? "broken" : t->name, t->tag) < 0 ||
+            dprintf(out_fd, "the pack of %s\n", t->id) < 0)
+                return -errno;
+        return new_job(m, actor, "export-template", "export-template", subject, ret);
+}
+
+int manager_import_template(Manager *m, const TemplateImportParams *p, Job **ret, sd_bus_error *error) {
+        char *subject = NULL, text[64] = "";
+
+        if (read(p->in_fd, text, sizeof(text) - 1) < 0 ||
+            asprintf(&subject, "%s:%s", p->name ? p->name : "as-it-says", p->name ? p->tag : "latest") < 0)
+                return -errno;
+        int r = new_job(m, p->owner_uid, "import-template", "import-template", subject, ret);
+        (void) dprintf(log_fds[1], "import of %s as %s", text, subject);
+        for (char **a = p->aliases; a && *a; a++)
+                (void) dprintf(log_fds[1], " and %s", *a);
+        (void) dprintf(log_fds[1], "\n");
+        return r;
+}
+
+Snapshot *snapshot_store_find_template(SnapshotStore *s, const char *template_id) {
+        return NULL;
+}
+
+Job *manager_find_job(Manager *m, const char *id) {
+        for (size_t i = 0; i < m->n_jobs; i++)
+                if (streq(m->jobs[i]->id, id))
+                        return m->jobs[i];
+        return NULL;
+}
+
+int job_open_log(Job *j, int *ret_fd, sd_bus_error *error) {
+        *ret_fd = fcntl(log_fds[0], F_DUPFD_CLOEXEC, 3);
+        safe_close(log_fds[0]);
+        return *ret_fd < 0 ? -errno : 0;
+}
+
+int job_cancel(Job *j, sd_bus_error *error) {
+        if (j->state != JOB_RUNNING)
+                return sd_bus_error_set(error, BUS_ERROR_BUSY, "This job has ended");
+        j->state = JOB_CANCELED;
+        return 0;
+}
+
+int template_ref_parse(const char *ref, char **ret_name, char **ret_tag) {
+        const char *colon = strchr(ref, ':');
+        *ret_name = colon ? strndup(ref, (size_t) (colon - ref)) : strdup(ref);
+        *ret_tag = strdup(colon ? colon + 1 : TEMPLATE_TAG_DEFAULT);
+        return template_name_valid(*ret_name) && template_name_valid(*ret_tag) ? 0 : -EINVAL;
+}
+
+Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref) {
+        _cleanup_free_ char *name = NULL, *tag = NULL;
+
+        if (template_ref_parse(ref, &name, &tag) < 0)
+                return NULL;
+        for (size_t i = 0; i < s->n_templates; i++) {
+                Template *t = s->templates[i];
+                if (streq(t->id, ref) || (streq(t->name, name) && streq(t->tag, tag) && (t->owner_uid == owner || t->owner_uid == 0)))
+                        return t;
+                if (template_store_find_name(s, owner, name, tag) == t)
+                        return t;
+        }
+        return NULL;
+}
+
+Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag) {
+        char full[160];
+
+        snprintf(full, sizeof(full), "%s:%s", name, tag);
+        for (size_t i = 0; i < s->n_templates; i++) {
+                Template *t = s->templates[i];
+                if (t->owner_uid == owner && ((t->named && streq(t->name, name) && streq(t->tag, tag)) ||
+                                              (t->aliases && streq(t->aliases[0], full))))
+                        return t;
+        }
+        return NULL;
+}
+
+static void forget_alias(Template *t) {
+        if (t->aliases)
+                free(t->aliases[0]);
+        free(t->aliases);
+        t->aliases = NULL;
+}
+
+/* Each has one alias at most. */
+int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
+                          void *userdata, sd_bus_error *error) {
+        _cleanup_free_ char *base = NULL, *tag = NULL;
+
+        (void) template_ref_parse(name, &base, &tag);
+        Template *before = template_store_find_name(m->templates, owner, base, tag);
+        if (before && before->aliases && streq(before->aliases[0], name)) {
+                forget_alias(before);
+                m->hooks->template_changed(m, before);
+        }
+        if (t) {
+                forget_alias(t);
+                t->aliases = new0(char *, 2);
+                t->aliases[0] = strdup(name);
+                m->hooks->template_changed(m, t);
+        }
+        fprintf(stderr, "name %s of %u: %s by %u\n", name, (unsigned) owner, t ? t->id : "-", (unsigned) actor);
+        done(m, NULL, userdata);
+        return 0;
+}
+
+int manager_collect_garbage(Manager *m, uid_t actor, bool dry_run, GarbageDone done, void *userdata, sd_bus_error *error) {
+        const GarbageItem items[] = {
+                { "template", (char *) "tunusedunused", 3 << 20 }, { "kernel", (char *) "0123456789abcdef", 1 << 20 },
+        };
+
+        fprintf(stderr, "gc by %u%s\n", (unsigned) actor, dry_run ? ", dry" : "");
+        if (getenv("FAKE_GC_FAILS"))
+                return sd_bus_error_set(error, BUS_ERROR_BUSY, "Garbage is being collected already");
+        done(m, NULL, items, actor == 0 ? 2 : 0, actor == 0 ? "There is more; run it again. " : "", userdata);
+        return 0;
+}
+
+uint64_t template_floor(const Template *t) {
+        return MIB(96);
+}
+
+int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
+                            sd_bus_error *error) {
+        return sd_bus_error_setf(error, BUS_ERROR_TEMPLATE_IN_USE, "Template %s is in use", t->id);
+}
+
+/* rule: what its sandboxes may reach; NULL: nothing */
+static void add_template(TemplateStore *s, const char *id, const char *name, uid_t owner, const char *rule) {
+        Template *t = new0(Template, 1);
+        *t = (Template) {
+                .id = strdup(id), .name = strdup(name), .tag = strdup(TEMPLATE_TAG_DEFAULT), .named = true,
+                .owner_uid = owner, .created_usec = fake_now_usec(), .root_type = strdup("squashfs"), .cmdline = strdup(""),
+                .mem_bytes = MIB(512), .cpus = 1, .disk_bytes = GIB(4), .file_bytes = { 1000, 2000, 3000, 4000 },
+        };
+        s->templates = realloc(s->templates, (s->n_templates + 1) * sizeof(Template *));
+        s->templates[s->n_templates++] = t;
+        t->has_policy = rule;
+        if (rule)
+                (void) sandbox_policy_copy(&(SandboxPolicy) { .allow = (char *[]) { (char *) rule, NULL } }, &t->policy);
+}
+
+TemplateStore *fake_templates_new(void) {
+        TemplateStore *s = new0(TemplateStore, 1);
+
+        add_template(s, "tpythonpython", "python", 0, NULL);
+        add_template(s, "tinterpreterin", "code-interpreter", 0, NULL);
+        add_template(s, "tprivateprivat", "private", 1, NULL);
+        add_template(s, "tonlineonlineo", "online", 0, "example.com tcp:443");
+        add_template(s, "tspecialspecia", "special", 0, "10.1.0.0/16");
+        add_template(s, "townspecialown", "own-special", 65534, "10.2.0.0/16");
+        return s;
+}
+
+void fake_templates_free(TemplateStore *s) {
+        for (size_t i = 0; i < s->n_templates; i++) {
+                Template *t = s->templates[i];
+                free(t->id);
+                free(t->name);
+                free(t->tag);
+                forget_alias(t);
+                free(t->root_type);
+                free(t->cmdline);
+                sandbox_policy_done(&t->policy);
+                free(t);
+        }
+        free(s->templates);
+        free(s);
+}
+
+void fake_jobs_free(Manager *m) {
+        for (size_t i = 0; i < m->n_jobs; i++) {
+                Job *j = m->jobs[i];
+                free(j->kind);
+                free(j->subject);
+                free(j->step);
+                free(j->result);
+                free(j->error_message);
+                free(j);
+        }
+        free(m->jobs);
+}
