@@ -10,6 +10,10 @@ import tempfile
 import pytest
 
 
+# A parameter may be megabytes, and meson reads no line that long.
+NAME_MAX = 160
+
+
 class Tap:
     def __init__(self, out):
         self.out = out
@@ -22,7 +26,7 @@ class Tap:
         self.say(f'1..{len(session.items)}')
 
     def pytest_runtest_logreport(self, report):
-        name = report.nodeid.replace('#', '_')
+        name = report.nodeid.replace('#', '_')[:NAME_MAX]
         if report.skipped:
             self.n += 1
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
