@@ -90,7 +90,7 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *ret_er
         json_object *o = NULL;
         JobWatch *w = userdata;
 
-        if (!sd_bus_message_get_error(m) && properties_read(m, &o) >= 0)
+        if (!sd_bus_message_get_error(m) && bus_to_json(m, &o) >= 0)
                 show_step(w, o);
         json_object_put(o);
         return 1;
@@ -102,7 +102,7 @@ static int match_changed(sd_bus_message *m, void *userdata, sd_bus_error *ret_er
         JobWatch *w = userdata;
 
         if (sd_bus_message_read(m, "s", &interface) >= 0 && streq(interface, CUBE_BUS_JOB) &&
-            properties_read(m, &o) >= 0)
+            bus_to_json(m, &o) >= 0)
                 show_step(w, o);
         json_object_put(o);
         return 0;

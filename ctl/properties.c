@@ -7,122 +7,12 @@
 #include "ctl/properties.h"
 #include "ctl/text.h"
 
-static int read_labels(sd_bus_message *m, json_object **ret) {
-        json_object *o = json_object_new_object();
-        const char *key, *value;
-
-        int r = sd_bus_message_enter_container(m, 'a', "{ss}");
-        while (r >= 0 && (r = sd_bus_message_read(m, "{ss}", &key, &value)) > 0)
-                if (json_object_object_add(o, key, json_object_new_string(value)) < 0)
-                        r = -ENOMEM;
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        if (r < 0) {
-                json_object_put(o);
-                return r;
-        }
-        *ret = o;
-        return 0;
-}
-
-static int read_strings(sd_bus_message *m, json_object **ret) {
-        json_object *l = json_object_new_array();
-        const char *s;
-
-        int r = sd_bus_message_enter_container(m, 'a', "s");
-        while (r >= 0 && (r = sd_bus_message_read_basic(m, 's', &s)) > 0)
-                if (json_object_array_add(l, json_object_new_string(s)) < 0)
-                        r = -ENOMEM;
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        if (r < 0) {
-                json_object_put(l);
-                return r;
-        }
-        *ret = l;
-        return 0;
-}
-
-/* The types that our properties have; others become null. */
-static int read_value(sd_bus_message *m, const char *type, json_object **ret) {
-        const char *s;
-        uint64_t t;
-        uint32_t u;
-        int b, r;
-
-        *ret = NULL;
-        if (streq(type, "s") || streq(type, "o")) {
-                r = sd_bus_message_read_basic(m, *type, &s);
-                if (r >= 0)
-                        *ret = json_object_new_string(s);
-        } else if (streq(type, "u")) {
-                r = sd_bus_message_read_basic(m, 'u', &u);
-                if (r >= 0)
-                        *ret = json_object_new_uint64(u);
-        } else if (streq(type, "t")) {
-                r = sd_bus_message_read_basic(m, 't', &t);
-                if (r >= 0)
-                        *ret = json_object_new_uint64(t);
-        } else if (streq(type, "b")) {
-                r = sd_bus_message_read_basic(m, 'b', &b);
-                if (r >= 0)
-                        *ret = json_object_new_boolean(b);
-        } else if (streq(type, "a{ss}"))
-                r = read_labels(m, ret);
-        else if (streq(type, "as"))
-                r = read_strings(m, ret);
-        else if (streq(type, "a{sv}"))
-                r = properties_read(m, ret);
-        else
-                r = sd_bus_message_skip(m, type);
-        return r;
-}
-
-static int read_property(sd_bus_message *m, json_object *o) {
-        const char *name, *type;
-        json_object *value;
-
-        int r = sd_bus_message_read_basic(m, 's', &name);
-        if (r >= 0)
-                r = sd_bus_message_peek_type(m, NULL, &type);
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'v', type);
-        if (r >= 0)
-                r = read_value(m, type, &value);
-        if (r < 0)
-                return r;
-        if (json_object_object_add(o, name, value) < 0) {
-                json_object_put(value);
-                return -ENOMEM;
-        }
-        return sd_bus_message_exit_container(m);
-}
-
-int properties_read(sd_bus_message *m, json_object **ret) {
-        json_object *o = json_object_new_object();
-        int r = o ? sd_bus_message_enter_container(m, 'a', "{sv}") : -ENOMEM;
-
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                r = read_property(m, o);
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(m);
-        }
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        if (r < 0) {
-                json_object_put(o);
-                return r;
-        }
-        *ret = o;
-        return 0;
-}
-
 int properties_get(sd_bus *bus, const char *path, const char *interface, json_object **ret, sd_bus_error *error) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
 
         int r = ctl_call(bus, "Asking cubed", path, "org.freedesktop.DBus.Properties", "GetAll", &reply, error, "s",
                          interface);
-        return r < 0 ? r : properties_read(reply, ret);
+        return r < 0 ? r : bus_to_json(reply, ret);
 }
 
 static bool wanted(const char *name) {

@@ -7,9 +7,8 @@
 #include <systemd/sd-bus.h>
 
 #include "base/macros.h"
+#include "dbus/client-json.h"
 
-/* From a message that stands before an a{sv}. */
-int properties_read(sd_bus_message *m, json_object **ret);
 /* All properties of one interface as a JSON object, in cubed's order. */
 int properties_get(sd_bus *bus, const char *path, const char *interface, json_object **ret, sd_bus_error *error);
 /* Those that -p asks for, as text. Takes nothing. */

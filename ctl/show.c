@@ -46,7 +46,7 @@ int sandbox_statistics(sd_bus *bus, const char *id, bool ask, json_object **ret)
                 r = sd_bus_message_set_allow_interactive_authorization(call, 0);
         if (r >= 0)
                 r = ctl_call_message(bus, NULL, call, &reply, &error);
-        return r < 0 ? r : properties_read(reply, ret);
+        return r < 0 ? r : bus_to_json(reply, ret);
 }
 
 /* Counters are asked for apart, and not everybody who sees the properties may: no try that is only to be denied, nor one

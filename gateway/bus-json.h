@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Values of D-Bus as JSON, to be found by name: an a{sv} of properties is an object. Numbers keep all their bits. */
+/* What cubed says, as JSON (dbus/client-json.h), to be found by name. */
 
 #include <json-c/json.h>
 #include <systemd/sd-bus.h>
 
-/* The next complete value of a message; *ret is the caller's. -ENXIO: there is none. Descriptors are null. */
-int bus_to_json(sd_bus_message *m, json_object **ret);
+#include "dbus/client-json.h"
 
 /* Of an object of them; "", 0, NULL when it is not there, or of another type. Borrowed. */
 const char *info_string(json_object *o, const char *name);
