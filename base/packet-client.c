@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "base/packet-client.h"
 
@@ -41,13 +41,6 @@ struct PacketClient {
 };
 
 static uint8_t receive_buffer[PACKET_SIZE_MAX];
-
-static uint64_t now_monotonic(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 static void queued_free(Queued *q) {
         close_many(q->fds, q->n_fds);
@@ -213,7 +206,7 @@ int packet_client_call(PacketClient *c, uint16_t op, const TlvWriter *body, cons
         Pending *p = new0(Pending, 1);
         if (!p)
                 return -ENOMEM;
-        uint64_t now = now_monotonic();
+        uint64_t now = now_usec();
         *p = (Pending) {
                 .seq = next_seq(c),
                 .deadline_usec = timeout_usec > UINT64_MAX - now ? UINT64_MAX : now + timeout_usec,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <time.h>
 
+#include "base/clock.h"
 #include "ctl/ctl.h"
 #include "ctl/removal.h"
 
@@ -25,14 +25,12 @@ int removal_watch(Removal *x, sd_bus *bus, const char *id) {
 }
 
 const char *removal_reason(Removal *x) {
-        struct timespec ts;
         uint64_t now, end = 0;
 
         do {
                 while (!x->reason && sd_bus_process(x->bus, NULL) > 0)
                         ;
-                (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-                now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+                now = now_usec();
                 if (end == 0)
                         end = now + REASON_USEC;
         } while (!x->reason && now < end && sd_bus_wait(x->bus, end - now) >= 0);

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <wchar.h>
 
+#include "base/clock.h"
 #include "base/parse.h"
 #include "base/utf8.h"
 #include "ctl/text.h"
@@ -76,12 +77,10 @@ char *text_timestamp(char buf[static TEXT_TIME_MAX], uint64_t realtime_usec) {
 
 char *text_relative(char buf[static TEXT_TIME_MAX], uint64_t realtime_usec) {
         char span[FORMAT_USEC_MAX];
-        struct timespec ts;
 
         if (realtime_usec == 0 || realtime_usec == UINT64_MAX)
                 return strcpy(buf, "-");
-        (void) clock_gettime(CLOCK_REALTIME, &ts);
-        uint64_t now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        uint64_t now = wall_usec();
         bool past = realtime_usec <= now;
         uint64_t diff = past ? now - realtime_usec : realtime_usec - now;
 

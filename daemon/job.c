@@ -4,8 +4,8 @@
 #include <json-c/json.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/id.h"
@@ -52,13 +52,6 @@ JobState job_state_from_string(const char *s) {
                 if (s && streq(state_table[i], s))
                         return (JobState) i;
         return _JOB_STATE_INVALID;
-}
-
-static uint64_t now_realtime(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_REALTIME, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
 }
 
 static char *job_path(const Job *j, const char *suffix) {
@@ -211,7 +204,7 @@ int job_new(Manager *m, const char *kind, const char *subject, uid_t owner_uid, 
         if (!j->kind || !j->subject || !j->step)
                 return -ENOMEM;
         j->owner_uid = owner_uid;
-        j->created_usec = now_realtime();
+        j->created_usec = wall_usec();
         j->priv->cancel = cancel;
         j->priv->userdata = userdata;
 
@@ -292,7 +285,7 @@ static int job_load(Manager *m, const char *id) {
 
         if (j->state == JOB_RUNNING) {
                 j->state = JOB_FAILED;
-                j->finished_usec = now_realtime();
+                j->finished_usec = wall_usec();
                 free(j->error_name);
                 free(j->error_message);
                 j->error_name = strdup(BUS_ERROR_INTERNAL);
@@ -452,7 +445,7 @@ static void job_end(Job *j, JobState state) {
         assert(j->state == JOB_RUNNING);
 
         j->state = state;
-        j->finished_usec = now_realtime();
+        j->finished_usec = wall_usec();
         j->priv->cancel = NULL;
         j->priv->log_fd = safe_close(j->priv->log_fd);
         wake_readers(j);

@@ -3,17 +3,10 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "daemon/nss-child.h"
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 static int read_answer(int fd, uint64_t timeout_usec, uint8_t *buf, size_t max, size_t *ret_size) {
         uint64_t deadline = now_usec() + timeout_usec;

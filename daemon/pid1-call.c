@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <time.h>
 
+#include "base/clock.h"
 #include "daemon/log.h"
 #include "daemon/pid1-call.h"
 
@@ -17,13 +17,6 @@ struct Pid1Call {
         uint64_t until_usec;       /* CLOCK_MONOTONIC */
         bool noted;
 };
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 /* The bus says so itself, or tried to start it. */
 static bool went_away(const sd_bus_error *e) {

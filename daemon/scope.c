@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "daemon/log.h"
 #include "daemon/pid1-call.h"
@@ -337,10 +337,8 @@ static int on_reset_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_e
 }
 
 static bool may_try_again(Scope *s) {
-        struct timespec ts;
+        uint64_t now = now_usec();
 
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        uint64_t now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
         if (s->n_starts++ == 0)
                 s->start_until_usec = now + START_AGAIN_FOR_USEC;
         return now < s->start_until_usec;

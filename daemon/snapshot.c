@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <systemd/sd-id128.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "daemon/id.h"
 #include "daemon/snapshot-private.h"
 
@@ -59,7 +59,6 @@ Snapshot *snapshot_free_memory(Snapshot *s) {
 
 int snapshot_new(SnapshotStore *store, SnapshotKind kind, Snapshot **ret) {
         _cleanup_(snapshot_free_memoryp) Snapshot *s = snapshot_alloc();
-        struct timespec now;
         sd_id128_t boot;
 
         if (!s)
@@ -68,8 +67,7 @@ int snapshot_new(SnapshotStore *store, SnapshotKind kind, Snapshot **ret) {
         if (r < 0)
                 return r;
         (void) sd_id128_to_string(boot, s->priv->boot);
-        (void) clock_gettime(CLOCK_REALTIME, &now);
-        s->created_usec = (uint64_t) now.tv_sec * USEC_PER_SEC + (uint64_t) now.tv_nsec / NSEC_PER_USEC;
+        s->created_usec = wall_usec();
         s->kind = kind;
         s->store = store;
         id_random(s->id);

@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/guest-kernel.h"
@@ -111,18 +111,16 @@ static int copy_strings(char **l, char ***ret) {
 
 int template_from_params(const TemplateBuildParams *p, Template **ret) {
         _cleanup_(template_freep) Template *t = new0(Template, 1);
-        struct timespec now;
         char id[ID_SIZE];
 
         if (!t)
                 return -ENOMEM;
         id_random(id);
-        (void) clock_gettime(CLOCK_REALTIME, &now);
         t->id = strdup(id);
         t->name = strdup(p->name);
         t->tag = strdup(p->tag ? p->tag : TEMPLATE_TAG_DEFAULT);
         t->owner_uid = p->owner_uid;
-        t->created_usec = (uint64_t) now.tv_sec * USEC_PER_SEC + (uint64_t) now.tv_nsec / NSEC_PER_USEC;
+        t->created_usec = wall_usec();
         t->mem_bytes = p->mem_bytes;
         t->cpus = p->cpus;
         t->disk_bytes = p->disk_bytes;

@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/json-strict.h"
@@ -112,7 +112,6 @@ json_object *template_to_json_whole(const Template *t) {
 
 int template_readdress(Template *t, const char *id, uid_t owner, const char *name, const char *tag) {
         char *new_id = strdup(id), *new_name = strdup(name ? name : t->name), *new_tag = strdup(name ? tag : t->tag);
-        struct timespec now;
 
         if (!new_id || !new_name || !new_tag) {
                 free(new_id);
@@ -127,8 +126,7 @@ int template_readdress(Template *t, const char *id, uid_t owner, const char *nam
         t->name = new_name;
         t->tag = new_tag;
         t->owner_uid = owner;
-        (void) clock_gettime(CLOCK_REALTIME, &now);
-        t->created_usec = (uint64_t) now.tv_sec * USEC_PER_SEC + (uint64_t) now.tv_nsec / NSEC_PER_USEC;
+        t->created_usec = wall_usec();
         return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "dbus/client.h"
 
 #define TICK_USEC (200 * USEC_PER_MSEC)
@@ -27,12 +27,6 @@ int client_connect(const char *host, bool interactive, sd_bus **ret) {
 static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         *(sd_bus_message **) userdata = sd_bus_message_ref(m);
         return 1;
-}
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
 }
 
 int client_call(sd_bus *bus, sd_bus_message *call, ClientTick tick, void *userdata, sd_bus_message **ret_reply,

@@ -3,8 +3,8 @@
 /* Who may send a request, and where it goes. */
 
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "gateway/gateway.h"
 #include "gateway/cubed.h"
 #include "gateway/log.h"
@@ -25,13 +25,10 @@ static void add_number(Request *r, const char *name, uint64_t value) {
 
 /* Of the key; false: answered. */
 static bool check_rate(Gateway *g, Request *r, Key *key) {
-        struct timespec ts;
         uint64_t wait;
         uint32_t left;
 
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        uint64_t now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-        bool ok = rate_take(&key->rate, &g->config.rate, now, &left, &wait);
+        bool ok = rate_take(&key->rate, &g->config.rate, now_usec(), &left, &wait);
 
         uint64_t seconds = (wait + USEC_PER_SEC - 1) / USEC_PER_SEC;
         add_number(r, "RateLimit-Limit", g->config.rate.burst);

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "gateway/http.h"
 
@@ -33,13 +33,6 @@ struct HttpServer {
         size_t bodies;            /* bytes of all that are kept, and of what became of them */
         bool ending;              /* nothing is handled any more */
 };
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 /* Connections. */
 

@@ -4,8 +4,8 @@
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
 #include <sys/random.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "gateway/key-file.h"
 #include "gateway/save-file.h"
@@ -254,7 +254,6 @@ static int make_secret(char ret[static KEY_SECRET_SIZE]) {
 
 int keys_create(Keys *k, const char *name, const char *tenant, char ret_secret[static KEY_SECRET_SIZE], const Key **ret) {
         _cleanup_(key_freep) Key *key = new0(Key, 1);
-        struct timespec ts;
 
         if (!key)
                 return -ENOMEM;
@@ -268,8 +267,7 @@ int keys_create(Keys *k, const char *name, const char *tenant, char ret_secret[s
         if (r < 0)
                 return r;
         strcpy(key->tenant, tenant ?: key->id);
-        (void) clock_gettime(CLOCK_REALTIME, &ts);
-        key->created_usec = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        key->created_usec = wall_usec();
         hash_secret(ret_secret, key->hash);
         key->name = strdup(name);
         if (!key->name)

@@ -2,8 +2,8 @@
 
 /* One sandbox: looking at it, its time, its pause, its end. */
 
-#include <time.h>
 
+#include "base/clock.h"
 #include "gateway/op-common.h"
 
 #define REFRESH_SECONDS_MAX 3600
@@ -101,20 +101,13 @@ static void on_paused_first(Request *r, sd_bus_message *reply, const sd_bus_erro
                 call_set_timeout(r, timeout, on_time_of_resume);
 }
 
-static uint64_t realtime_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_REALTIME, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
-
 static void connect_with(Request *r, uint64_t timeout) {
         if (state_is(r, "pausing"))
                 /* This joins the pause that is under way. */
                 call_pause(r, true, on_paused_first);
         else if (!state_is(r, "running"))
                 call_set_timeout(r, timeout, on_time_of_resume);
-        else if (realtime_usec() + timeout <= info_u64(r->sandbox, "Deadline"))
+        else if (wall_usec() + timeout <= info_u64(r->sandbox, "Deadline"))
                 reply_sandbox(r, MHD_HTTP_OK);
         else
                 call_set_timeout(r, timeout, on_extended);
@@ -177,7 +170,7 @@ void op_refresh(Request *r) {
         timeout = MIN(timeout, (uint64_t) REFRESH_SECONDS_MAX * USEC_PER_SEC);
         if (!state_is(r, "running"))
                 reply_no_sandbox(r);
-        else if (timeout == 0 || realtime_usec() + timeout <= info_u64(r->sandbox, "Deadline"))
+        else if (timeout == 0 || wall_usec() + timeout <= info_u64(r->sandbox, "Deadline"))
                 request_reply(r, MHD_HTTP_NO_CONTENT);
         else
                 call_set_timeout(r, timeout, on_done_no_content);

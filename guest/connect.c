@@ -4,8 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <strings.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/parse.h"
 #include "guest/agent.h"
 #include "guest/connect.h"
@@ -34,13 +34,6 @@ static const struct {
         [CONNECT_INTERNAL] = { "internal", 500 },
         [CONNECT_UNKNOWN] = { "unknown", 500 },
 };
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 static void call_done(HttpConn *c) {
         ConnectCall *call = c->state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <net/if.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "net/host-link.h"
 #include "net/host-sockets.h"
 #include "net/network.h"
@@ -45,13 +45,6 @@ struct Network {
         void *watch_userdata;
         ResolverSockets resolver;
 };
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / 1000;
-}
 
 static bool prefix_equal(const Prefix *a, const Prefix *b) {
         return a->tag == b->tag && a->len == b->len && memcmp(a->addr, b->addr, sizeof(a->addr)) == 0;

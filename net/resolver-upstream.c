@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "net/name-servers.h"
 #include "net/resolver-upstream.h"
 
@@ -54,13 +54,6 @@ Upstream *upstream_free(Upstream *u) {
         sd_event_unref(u->event);
         free(u);
         return NULL;
-}
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / 1000;
 }
 
 static void hang_up(UpstreamQuery *q) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/queue.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "vmm/loop.h"
 
@@ -36,13 +36,6 @@ struct Loop {
         bool exiting;
         int exit_code;
 };
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 int loop_new(Loop **ret) {
         assert(ret);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
-#include <time.h>
 
 #include "base/agent-proto.h"
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "vmm/forbidden.h"
 #include "vmm/jail.h"
@@ -59,13 +59,11 @@ static void write_exit_record(const Machine *m, const MachineEnd *end) {
                 .reason = end->reason,
                 .status = end->status,
         };
-        struct timespec ts;
 
         if (m->config.exit_fd < 0)
                 return;
 
-        (void) clock_gettime(CLOCK_REALTIME, &ts);
-        record.realtime_usec = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        record.realtime_usec = wall_usec();
         memcpy(record.message, end->message, sizeof(record.message));
 
         /* In one piece, so that there is a whole record or none. If it fails, cubed still sees the end. */

@@ -2,8 +2,8 @@
 #include <endian.h>
 #include <linux/virtio_balloon.h>
 #include <linux/virtio_ids.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "vmm/memmap.h"
 #include "vmm/virtio-balloon.h"
 
@@ -60,13 +60,6 @@ typedef struct Run {
         uint64_t gpa;
         uint64_t bytes;
 } Run;
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 static int stop(VirtioBalloon *b, const char *message) {
         virtio_pci_fail(&b->pci, message);

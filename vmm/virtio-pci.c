@@ -6,8 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "vmm/virtio-pci.h"
 
 #define VIRTIO_VENDOR 0x1af4U
@@ -37,10 +37,7 @@ static bool silence_bell(int fd) {
 /* Errors and their reports */
 
 static bool error_allowed(VirtioPci *v, uint64_t *ret_hidden) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        uint64_t now = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        uint64_t now = now_usec();
         uint64_t last = atomic_load(&v->error_usec);
 
         if ((last != 0 && now - last < ERROR_INTERVAL_USEC) ||

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <linux/virtio_ids.h>
-#include <time.h>
 
 #include "base/agent-proto.h"
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "vmm/virtio-vsock.h"
 
@@ -68,13 +68,6 @@ static VsockConn *find_conn(const VirtioVsock *s, uint32_t host_port, uint32_t g
         if (!c || c->host_port != host_port || c->guest_port != guest_port)
                 return NULL;
         return c->state == VSOCK_REQUESTED || c->state == VSOCK_OPEN ? c : NULL;
-}
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
 }
 
 static int find_slot(const VirtioVsock *s, unsigned *ret) {

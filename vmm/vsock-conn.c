@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/socket.h>
-#include <time.h>
 
 #include "base/agent-proto.h"
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "vmm/vsock-conn.h"
 
@@ -24,13 +24,6 @@ struct VsockFrame {
         size_t offset;
         uint8_t data[];
 };
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 /* Life */
 

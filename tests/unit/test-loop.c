@@ -2,8 +2,8 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "test.h"
 #include "vmm/loop.h"
 
@@ -13,13 +13,6 @@ typedef struct Probe {
         unsigned calls;
         unsigned stop_after;
 } Probe;
-
-static uint64_t now_usec(void) {
-        struct timespec ts;
-
-        clock_gettime(CLOCK_MONOTONIC, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 static int count_and_exit(LoopSource *s, int fd, uint32_t events, void *userdata) {
         Probe *p = userdata;
