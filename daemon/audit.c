@@ -8,8 +8,10 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/parse.h"
 #include "daemon/audit.h"
+#include "daemon/audit-denials.h"
 #include "daemon/host-network.h"
 #include "daemon/log.h"
 
@@ -36,6 +38,9 @@ struct Audit {
         AuditEntry queue[AUDIT_QUEUE_MAX];  /* ring */
         size_t first, n_queued;
         uint64_t lost, lost_reported;
+
+        AuditDenials denials;
+        sd_event_source *denials_told;      /* off unless some wait to be told */
 };
 
 /* One entry in the making; a field that does not fit is left out. */
@@ -251,10 +256,13 @@ int audit_new(sd_event *event, const char *socket_path, bool arguments, Audit **
         return 0;
 }
 
+static void tell_all_denials(Audit *a, uint64_t now);
+
 Audit *audit_free(Audit *a) {
         if (!a)
                 return NULL;
 
+        tell_all_denials(a, UINT64_MAX);
         if (a->n_queued > 0)
                 audit_flush(a);
         while (a->n_queued-- > 0) {
@@ -263,6 +271,7 @@ Audit *audit_free(Audit *a) {
         }
         sd_event_source_disable_unref(a->writable);
         sd_event_source_disable_unref(a->retry);
+        sd_event_source_disable_unref(a->denials_told);
         sd_event_unref(a->event);
         safe_close(a->fd);
         free(a->socket_path);
@@ -650,10 +659,58 @@ void audit_snapshot_remove(Audit *a, const Snapshot *s, uid_t actor) {
         audit_submit(a, &b);
 }
 
+static void tell_denials(Audit *a, uid_t uid, uint32_t count) {
+        Builder b;
+
+        begin(&b, AUDIT_ID_DENIED, "denied", LOG_NOTICE);
+        add(&b, "CUBE_ACTION", "several");
+        add(&b, "CUBE_COUNT", "%u", count);
+        if (uid == AUDIT_UID_NONE) {
+                add(&b, "MESSAGE", "Denied: %u more calls, of several uids", count);
+        } else {
+                add(&b, "CUBE_ACTOR_UID", "%u", (unsigned) uid);
+                add(&b, "MESSAGE", "Denied: %u more calls by uid %u", count, (unsigned) uid);
+        }
+        audit_submit(a, &b);
+}
+
+static int on_denials(sd_event_source *source, uint64_t usec, void *userdata);
+
+static void tell_all_denials(Audit *a, uint64_t now) {
+        uint32_t count;
+        uid_t uid;
+
+        while ((count = audit_denials_take(&a->denials, now, &uid)) > 0)
+                tell_denials(a, uid, count);
+}
+
+/* Tells those whose interval has ended, and sees to it that it is called for the others. */
+static void settle_denials(Audit *a) {
+        tell_all_denials(a, now_usec());
+        uint64_t next = audit_denials_next(&a->denials);
+        if (next == UINT64_MAX || !a->event)
+                return;
+        if (!a->denials_told) {
+                (void) sd_event_add_time(a->event, &a->denials_told, CLOCK_MONOTONIC, next, 0, on_denials, a);
+                return;
+        }
+        (void) sd_event_source_set_time(a->denials_told, next);
+        (void) sd_event_source_set_enabled(a->denials_told, SD_EVENT_ONESHOT);
+}
+
+static int on_denials(sd_event_source *source, uint64_t usec, void *userdata) {
+        settle_denials(userdata);
+        return 0;
+}
+
 void audit_denied(Audit *a, uid_t actor, const char *action, const char *object) {
         Builder b;
 
         if (!a)
+                return;
+        bool told = audit_denials_admit(&a->denials, actor, now_usec());
+        settle_denials(a);
+        if (!told)
                 return;
         _cleanup_free_ char *o = object ? escape_text(object, strlen(object), 128) : NULL;
         begin(&b, AUDIT_ID_DENIED, "denied", LOG_NOTICE);
