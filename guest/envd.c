@@ -9,7 +9,9 @@
 #include "guest/envd-process.h"
 #include "guest/http-reply.h"
 #include "guest/program.h"
+#include "guest/user.h"
 
+#define VARIABLES_MAX 4096U
 #define UNAUTHORIZED "unauthorized access, please provide a valid access token or method signing if supported"
 
 typedef struct Route {
@@ -129,28 +131,72 @@ static int listen_on(Agent *a, uint32_t port) {
         return 0;
 }
 
+int envd_set_variable(StringList *env, char *assignment) {
+        size_t n = assignment ? strcspn(assignment, "=") + 1 : 0;
+        int r = assignment ? 0 : -ENOMEM;
+
+        for (size_t i = 0; assignment && i < env->n; i++)
+                if (strncmp(env->items[i], assignment, n) == 0) {
+                        free(env->items[i]);
+                        env->items[i] = assignment;
+                        return 0;
+                }
+        if (r >= 0)
+                r = env->n < VARIABLES_MAX ? strings_add(env, assignment) : -E2BIG;
+        if (r < 0)
+                free(assignment);
+        return r;
+}
+
+/* Those that are there first, so that the new ones win. */
+static int make_variables(const Envd *e, const Request *q, StringList *ret) {
+        int r = 0;
+
+        for (size_t i = 0; r >= 0 && q->keep_env && i < e->env.n; i++)
+                r = envd_set_variable(ret, strdup(e->env.items[i]));
+        for (size_t i = 0; r >= 0 && i < q->env.n; i++)
+                r = envd_set_variable(ret, strdup(q->env.items[i]));
+        if (r < 0)
+                strings_done(ret);
+        return r;
+}
+
+static bool user_is_missing(const char *name) {
+        _cleanup_user_ User u = {};
+
+        return name && user_find(name, &u) == -ENOENT;
+}
+
 void handle_envd(Agent *a, Request *q, Reply reply) {
         uint32_t port = request_has(q, AGENT_TAG_PORT) ? q->port : ENVD_PORT;
+        StringList env = {};
         Envd *e = &a->envd;
 
         if (port == 0 || port > UINT16_MAX) {
                 reply_error(&reply, -EINVAL, "no port %u", port);
                 return;
         }
-        int r = listen_on(a, port);
+        int r = make_variables(e, q, &env);
         if (r < 0) {
+                reply_error(&reply, r, "variables of envd: %s", r == -E2BIG ? "they are too many" : strerror(-r));
+                return;
+        }
+        r = listen_on(a, port);
+        if (r < 0) {
+                strings_done(&env);
                 reply_error(&reply, r, "envd on port %u: %s", port,
                             r == -EADDRINUSE ? "a program in the guest has it" :
                             r == -EBUSY      ? "it has another one already" : strerror(-r));
                 return;
         }
+        if (q->user_optional && user_is_missing(q->user))
+                free(TAKE_PTR(q->user));
 
         set(&e->token, &q->token);
         set(&e->user, &q->user);
         set(&e->cwd, &q->cwd);
         strings_done(&e->env);
-        e->env = q->env;
-        q->env = (StringList) {};
+        e->env = env;
         reply_ok(&reply, NULL);
 }
 

@@ -2,6 +2,7 @@
 """cube-agent as an ordinary process. Its envd: programs and terminals."""
 
 import base64
+import errno
 import fcntl
 import hashlib
 import json
@@ -15,7 +16,7 @@ from select import select as select_fds
 
 import pytest
 
-from agentlib import CLAIM, POWEROFF, SIGNAL, pattern, sanitized, until
+from agentlib import CLAIM, POWEROFF, SIGNAL, AgentError, pattern, sanitized, until
 from envdlib import Envd, StreamError
 
 OK = {"exitCode": 0, "exited": True, "status": "exit status 0"}
@@ -125,6 +126,33 @@ def test_a_default_user_directory_and_no_token(fresh):
     envd.configure(USER="nobody-here")
     with ends_with("unauthenticated", "invalid default user: 'nobody-here'"):
         envd.run("id")
+
+
+def test_a_default_user_that_need_not_be_there(fresh):
+    envd = Envd(fresh(), USER="nobody-here", USER_OPTIONAL=1)
+    assert envd.run("id", "-un")[1]["stdout"] == b"root\n"
+    envd.configure(USER="daemon", USER_OPTIONAL=1)
+    assert envd.run("id", "-un")[1]["stdout"] == b"daemon\n"
+
+
+def test_variables_that_are_kept(fresh):
+    def variables():
+        return envd.json("GET", "/envs")[1]
+    envd = Envd(fresh(), ENV=["A=1", "B=2"])
+    envd.configure(ENV=["B=3", "C=4"], KEEP_ENV=1)
+    assert variables() == {"E2B_SANDBOX": "true", "A": "1", "B": "3", "C": "4"}
+    envd.configure("token", KEEP_ENV=1)
+    assert variables() == {"E2B_SANDBOX": "true", "A": "1", "B": "3", "C": "4"}
+    envd.configure(ENV=["B=5"])
+    assert variables() == {"E2B_SANDBOX": "true", "B": "5"}
+
+
+def test_too_many_variables_change_nothing(fresh):
+    envd = Envd(fresh(), "secret", ENV=["A=1"])
+    with pytest.raises(AgentError, match="variables of envd: they are too many") as e:
+        envd.configure("secret", ENV=[f"V{i}=" for i in range(4097)])
+    assert e.value.errno == errno.E2BIG
+    assert envd.json("GET", "/envs")[1] == {"E2B_SANDBOX": "true", "A": "1"}
 
 
 def test_a_program_that_is_not_there_is_one_that_fails(envd):
