@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "gateway/op-common.h"
+#include "gateway/serve.h"
 
 #define REFRESH_SECONDS_MAX 3600
 
@@ -49,13 +50,38 @@ void op_kill(Request *r) {
         call_plain(r, "Kill", on_done_no_content);
 }
 
-/* Connecting: what is paused is resumed, and its time never becomes shorter. */
+/* Connecting: what is paused is resumed, and its time never becomes shorter. Its guest is told again to serve clients: it
+ * may have booted from its disk, whoever resumed it. */
+
+static void reply_connected(Request *r, unsigned status, const sd_bus_error *error) {
+        if (!error)
+                reply_sandbox(r, status);
+        else if (sd_bus_error_has_name(error, BUS_ERROR_NOT_RUNNING) || sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_SANDBOX) ||
+                 sd_bus_error_has_name(error, SD_BUS_ERROR_UNKNOWN_OBJECT))
+                reply_cubed_error(r, error);
+        else
+                request_reply_error(r, serve_status(error), NOT_SERVED, r->sandbox_id, client_error_text(error, 0));
+}
+
+static void on_served_resumed(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        reply_connected(r, MHD_HTTP_CREATED, error);
+}
+
+static void on_served_running(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        reply_connected(r, MHD_HTTP_OK, error);
+}
+
+static void serve(Request *r, CubedDone done) {
+        const ServeSpec s = serve_spec(r, true, NULL);
+
+        serve_envd(r, &s, done);
+}
 
 static void on_resumed(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
         if (error)
                 reply_cubed_error(r, error);
         else
-                reply_sandbox(r, MHD_HTTP_CREATED);
+                serve(r, on_served_resumed);
 }
 
 /* It counts from when it runs. */
@@ -76,7 +102,7 @@ static void on_extended(Request *r, sd_bus_message *reply, const sd_bus_error *e
         if (error)
                 reply_cubed_error(r, error);
         else
-                reply_sandbox(r, MHD_HTTP_OK);
+                serve(r, on_served_running);
 }
 
 /* 0, or the request is answered. */
@@ -115,7 +141,7 @@ static void connect_with(Request *r, uint64_t timeout) {
         else if (!state_is(r, "running"))
                 call_set_timeout(r, timeout, on_time_of_resume);
         else if (realtime_usec() + timeout <= info_u64(r->sandbox, "Deadline"))
-                reply_sandbox(r, MHD_HTTP_OK);
+                serve(r, on_served_running);
         else
                 call_set_timeout(r, timeout, on_extended);
 }

@@ -35,14 +35,18 @@ def wait_for(what, condition, timeout=20):
 class Host:
     """The bus, what runs on it, and ways to call it."""
 
-    def __init__(self, directory, policies=(TOP / 'dbus/org.cubed.Cube1.conf',), own_network=False):
-        """own_network: guests have a loopback of their own, on which any port is free."""
+    def __init__(self, directory, policies=(TOP / 'dbus/org.cubed.Cube1.conf',), own_network=False, guest_network=False):
+        """own_network: guests have a loopback of their own, on which any port is free. guest_network: each has one."""
         self.dir = directory
         self.own_network = own_network
         self.processes = []
         self.hold = directory / 'hold'
+        self.envd_taken = directory / 'envd-taken'
         self.env = dict(os.environ, DBUS_SYSTEM_BUS_ADDRESS=f'unix:path={directory}/bus', LC_ALL='C.UTF-8',
-                        SYSTEMD_BUS_TIMEOUT='3s', TERM='dumb', FAKE_NETWORK_HOLD=str(self.hold))
+                        SYSTEMD_BUS_TIMEOUT='3s', TERM='dumb', FAKE_NETWORK_HOLD=str(self.hold),
+                        FAKE_ENVD_TAKEN=str(self.envd_taken))
+        if guest_network:
+            self.env['FAKE_GUEST_NETWORK'] = '1'
         text = (TOP / 'tests/dbus/bus.conf.in').read_text()
         text = text.replace('@SOCKET@', f'{directory}/bus')
         text = text.replace('@POLICIES@', '\n'.join(f'  <include>{p}</include>' for p in policies))

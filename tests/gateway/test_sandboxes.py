@@ -84,7 +84,6 @@ def test_a_body_in_chunks(client):
     ({'templateID': 'a b'}, 'Invalid template reference: a b'), ({'templateID': 'a:b:c'}, 'Invalid template reference'),
     ({'templateID': '../../etc'}, 'Invalid template reference'),
     ({'templateID': 'python', 'autoPauseMemory': False}, 'autoPauseMemory=false only applies when autoPause is true.'),
-    ({'templateID': 'python', 'envVars': {'A': '1'}}, 'envVars is not supported'),
     ({'templateID': 'python', 'autoResume': {'enabled': True}}, 'autoResume is not supported'),
     ({'templateID': 'python', 'volumeMounts': [{'name': 'v', 'path': '/v'}]}, 'volumeMounts is not supported'),
 ])

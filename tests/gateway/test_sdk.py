@@ -68,7 +68,7 @@ def test_errors(sdk):
                 raise SystemExit('did not fail')
         fails(SandboxException, lambda: Sandbox.create('nosuch'), "404: template 'nosuch' not found")
         fails(SandboxException, lambda: Sandbox.create('python', timeout=10**6), '400: Timeout cannot be greater than')
-        fails(SandboxException, lambda: Sandbox.create('python', envs={'A': '1'}), '400: envVars is not supported')
+        fails(SandboxException, lambda: Sandbox.create('python', envs={'A-B': '1'}), "400: 'A-B' is no name of a variable")
         fails(NotFoundException, lambda: Sandbox.connect('nonexistingsandbox'))
         fails(AuthenticationException, lambda: Sandbox.create('python', api_key='e2b_' + '0' * 40), '401')
     """)
