@@ -84,6 +84,15 @@ static void on_resumed(Request *r, sd_bus_message *reply, const sd_bus_error *er
                 serve(r, on_served_resumed);
 }
 
+/* A body that says it wrongly was refused: check_memory(). */
+static bool wants_memory(const Request *r) {
+        ErrorText error = {};
+        bool memory = true;
+
+        (void) field_bool(r->json, "memory", &memory, &error);
+        return memory;
+}
+
 /* It counts from when it runs. */
 static void on_time_of_resume(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
@@ -94,7 +103,7 @@ static void on_time_of_resume(Request *r, sd_bus_message *reply, const sd_bus_er
         }
         int k = cubed_message_sandbox(r, "Resume", &m);
         if (k >= 0)
-                k = sd_bus_message_append(m, "a{sv}", 0);
+                k = sd_bus_message_append(m, "a{sv}", 1, "memory", "b", (int) wants_memory(r));
         cubed_call(r, m, k, on_resumed);
 }
 
@@ -147,13 +156,11 @@ static void connect_with(Request *r, uint64_t timeout) {
 }
 
 /* 0, or the request is answered. */
-static int refuse_reboot(Request *r) {
+static int check_memory(Request *r) {
         ErrorText error = {};
-        bool memory = true;
+        bool memory;
 
         int k = field_bool(r->json, "memory", &memory, &error);
-        if (k >= 0 && !memory && !state_is(r, "running"))
-                k = error_text(&error, "memory=false is not supported by this host when a sandbox is resumed; pause it with it");
         if (k < 0)
                 reply_bad(r, k, &error);
         return k < 0 ? k : 0;
@@ -162,7 +169,7 @@ static int refuse_reboot(Request *r) {
 void op_connect(Request *r) {
         uint64_t timeout;
 
-        if (refuse_reboot(r) < 0)
+        if (check_memory(r) < 0)
                 return;
         if (read_timeout(r, "timeout", 1, request_is_v2(r) ? TIMEOUT_V2 : -1, false, &timeout) >= 0)
                 connect_with(r, timeout);
@@ -175,7 +182,7 @@ void op_resume(Request *r) {
                 request_reply_error(r, MHD_HTTP_CONFLICT, "Sandbox %s is already running", r->sandbox_id);
                 return;
         }
-        if (refuse_reboot(r) < 0)
+        if (check_memory(r) < 0)
                 return;
         if (read_timeout(r, "timeout", 1, TIMEOUT_V1, false, &timeout) >= 0)
                 connect_with(r, timeout);

@@ -181,11 +181,11 @@ int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_
         return 0;
 }
 
-int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
+int sandbox_resume(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error) {
         if (s->state != SANDBOX_PAUSED && s->state != SANDBOX_RUNNING)
                 return sandbox_check_running(s, error);
         if (s->state == SANDBOX_PAUSED) {
-                bool boots = !s->disk_top->has_memory;
+                bool boots = !memory || !s->disk_top->has_memory;
                 s->restored = !boots;
                 set_state(s, boots ? SANDBOX_RESUMING : SANDBOX_RUNNING);
                 let_go(s->disk_top, s->manager);

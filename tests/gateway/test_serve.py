@@ -87,10 +87,12 @@ def test_one_from_a_snapshot_has_its_own(client):
 
 
 @pytest.mark.parametrize('path', ['connect', 'resume'])
-def test_one_that_boots_from_its_disk_is_served_again(client, path):
+@pytest.mark.parametrize('pause, resume', [({'memory': False}, {}), ({}, {'memory': False}), ({'memory': False}, {'memory': False})])
+def test_one_that_boots_from_its_disk_is_served_again(client, path, pause, resume):
     made = client.call('POST', '/v2/sandboxes', {'templateID': 'python', 'envVars': {'A': 'b'}}, 201)
-    client.call('POST', f'/sandboxes/{made["sandboxID"]}/pause', {'memory': False}, 204)
-    again = client.call('POST', f'/sandboxes/{made["sandboxID"]}/{path}', {'timeout': 60}, 201)
+    client.call('POST', f'/sandboxes/{made["sandboxID"]}/pause', pause, 204)
+    again = client.call('POST', f'/sandboxes/{made["sandboxID"]}/{path}', {'timeout': 60, **resume}, 201)
+    assert client.gateway.host.ctl('show', made['sandboxID'], '-p', 'Start', '--value').stdout == 'booted\n'
     assert again['envdAccessToken'] == made['envdAccessToken']
     assert Envd(client.gateway.host, again).variables() == identity(made)
 
