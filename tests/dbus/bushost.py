@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -59,7 +60,12 @@ class Host:
 
     def start_bus(self):
         self.start(['dbus-daemon', f'--config-file={self.dir}/bus.conf', '--nofork'], stderr=subprocess.DEVNULL)
-        wait_for('the bus', lambda: (self.dir / 'bus').is_socket())
+        wait_for('the bus', self.bus_listens)
+
+    def bus_listens(self):
+        """Its socket is there before that."""
+        with socket.socket(socket.AF_UNIX) as s:
+            return s.connect_ex(str(self.dir / 'bus')) == 0
 
     def start_cubed(self):
         self.log_path = self.dir / 'cubed.log'
