@@ -8,10 +8,12 @@
 #include "guest/envd-info.h"
 #include "guest/envd-process.h"
 #include "guest/http-reply.h"
+#include "guest/json.h"
 #include "guest/program.h"
 #include "guest/user.h"
 
 #define VARIABLES_MAX 4096U
+#define RESERVED "This endpoint is reserved for the E2B control plane and is not reachable through the sandbox URL"
 #define UNAUTHORIZED "unauthorized access, please provide a valid access token or method signing if supported"
 
 typedef struct Route {
@@ -53,6 +55,26 @@ static void reply_preflight(HttpConn *c) {
                    "Access-Control-Max-Age: 7200\r\n", NULL, 0);
 }
 
+/* What E2B's control plane asks of its own envd; ours is asked over vsock. */
+static const char *reserved_path(const HttpRequest *q) {
+        static const char *const paths[] = { "/init", "/freeze", "/unfreeze", "/fsfreeze", "/fsthaw", "/collapse", "/upgrade" };
+
+        for (size_t i = 0; i < ELEMENTSOF(paths); i++)
+                if (http_path_is(q, paths[i]))
+                        return paths[i];
+        return NULL;
+}
+
+static void reply_reserved(HttpConn *c, const char *path) {
+        _cleanup_json_ json_object *o = json_object_new_object();
+
+        json_put_text(o, "message", RESERVED);
+        json_put_text(o, "path", path);
+        json_put_int(o, "code", 404);
+        const char *text = json_text(o);
+        http_reply(c, 404, "Content-Type: application/json\r\n", text, strlen(text));
+}
+
 static const Route *find_route(const HttpRequest *q, bool *ret_path) {
         llhttp_method_t method = q->method == HTTP_HEAD ? HTTP_GET : q->method;
 
@@ -80,10 +102,16 @@ static void envd_begin(HttpConn *c, void *userdata) {
         Agent *a = userdata;
         const HttpRequest *q = http_request(c);
         const ConnectMethod *method;
+        const char *reserved;
         bool path;
 
         if (q->method == HTTP_OPTIONS && c->cors) {
                 reply_preflight(c);
+                return;
+        }
+        reserved = reserved_path(q);
+        if (reserved) {
+                reply_reserved(c, reserved);
                 return;
         }
 

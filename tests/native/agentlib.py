@@ -143,7 +143,7 @@ class Conn:
 
 
 class Agent:
-    def __init__(self, directory, claim=True, net=False, loopback=False, without=None):
+    def __init__(self, directory, claim=True, net=False, loopback=False, without=None, env=None, stdin=subprocess.DEVNULL):
         self.directory = str(directory)
         self.next_id = 1
         self.listener = socket.socket(socket.AF_UNIX)
@@ -155,7 +155,7 @@ class Agent:
             ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", *(["--net"] if net else []),
              *(["setpriv", f"--bounding-set=-{without}"] if without else []), HARNESS,
              self.directory, *(["loopback"] if loopback else [])],
-            stderr=self.errors, stdin=subprocess.DEVNULL)
+            stderr=self.errors, stdin=stdin, env={**os.environ, **(env or {})})
         self.accept()
         if claim:
             self.call(CLAIM, HOSTNAME="t", CPUS=1)

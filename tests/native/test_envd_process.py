@@ -16,7 +16,7 @@ from select import select as select_fds
 
 import pytest
 
-from agentlib import CLAIM, POWEROFF, SIGNAL, AgentError, pattern, sanitized, until
+from agentlib import BUILD, CLAIM, POWEROFF, SIGNAL, AgentError, pattern, sanitized, until
 from envdlib import Envd, StreamError
 
 OK = {"exitCode": 0, "exited": True, "status": "exit status 0"}
@@ -160,6 +160,24 @@ def test_a_program_that_is_not_there_is_one_that_fails(envd):
     assert end["exitCode"] == 127 and end["exited"] and b"no-such-program" in out["stderr"]
     end, out = envd.run("/etc/passwd")
     assert end["exitCode"] == 126 and b"ermission denied" in out["stderr"]
+
+
+@pytest.mark.skipif(sanitized(), reason="a sanitizer has to be the first that is loaded")
+@pytest.mark.parametrize("pty", [None, (80, 24)])
+def test_a_program_whose_output_can_not_be_followed_is_ended(fresh, tmp_path, pty):
+    full = tmp_path / "full"
+    (tmp_path / "agents-input").write_text("not of the program\n")
+    with open(tmp_path / "agents-input") as stdin:
+        agent = fresh(stdin=stdin, env={"LD_PRELOAD": str(BUILD / "tests/native/failing-epoll.so"), "FAILING_EPOLL": str(full)})
+    envd = Envd(agent)
+    with envd.start("sleep", "1000") as other:
+        pid = other.event()["start"]["pid"]
+        full.touch()
+        end, out = envd.run("/bin/sh", "-c", "echo out; sleep 1000", pty=pty)
+        assert end["status"] == "signal: killed" and not any(out.values()), (end, out)
+        full.unlink()
+        assert envd.run("echo", "out", pty=pty)[0] == OK
+        assert [p["pid"] for p in envd.call("process.Process/List", {})[1]["processes"]] == [pid]
 
 
 def test_standard_input(envd):
