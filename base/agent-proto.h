@@ -91,8 +91,10 @@ typedef enum AgentFrameType {
         AGENT_THAW,                   /* also when nothing is frozen */
         AGENT_SYMLINK,                /* PATH, LINK: a symbolic link, also in place of a file or another link */
 
-        AGENT_ENVD,                   /* TOKEN, USER, CWD, ENV..., PORT: serves E2B's envd protocol on TCP (guest/envd.h),
-                                         port 49983, or sets anew what holds for it */
+        AGENT_ENVD,                   /* TOKEN, USER, USER_OPTIONAL, CWD, ENV..., KEEP_ENV, PORT: serves E2B's envd protocol
+                                         on TCP (guest/envd.h), port 49983, or sets anew what holds for it. USER_OPTIONAL:
+                                         root in place of a USER that the guest does not know. KEEP_ENV: variables
+                                         that are there stay, but for those of the same names */
 
         /* First frame of a stream */
         AGENT_STREAM_PROCESS = 64,    /* PID, STREAM -> raw; for a pty both ways */
@@ -150,6 +152,8 @@ typedef enum AgentTag {
         AGENT_TAG_NAMESERVER,         /* str, an IPv4 or IPv6 address; at most AGENT_NAMESERVERS_MAX */
         AGENT_TAG_LINK,               /* str, what a symbolic link says */
         AGENT_TAG_TOKEN,              /* str, a secret that a client has to know */
+        AGENT_TAG_USER_OPTIONAL,      /* u32 0/1 */
+        AGENT_TAG_KEEP_ENV,           /* u32 0/1 */
 } AgentTag;
 
 typedef enum AgentStream {

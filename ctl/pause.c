@@ -2,23 +2,21 @@
 #include "ctl/ctl.h"
 
 enum {
-        PAUSE_NO_MEMORY = CTL_OPTION_VERB,
+        OPTION_NO_MEMORY = CTL_OPTION_VERB,
 };
 
-static const struct option pause_options[] = {
+static const struct option options[] = {
         CTL_GLOBAL_OPTIONS,
-        { "no-memory", no_argument, NULL, PAUSE_NO_MEMORY },
+        { "no-memory", no_argument, NULL, OPTION_NO_MEMORY },
         {},
 };
-static const struct option resume_options[] = { CTL_GLOBAL_OPTIONS, {} };
-
-static int parse(int argc, char **argv, const struct option *options, bool *ret_memory) {
+static int parse(int argc, char **argv, bool *ret_memory) {
         int c, r;
 
         ctl_reset_getopt();
         while ((c = getopt_long(argc, argv, CTL_GLOBAL_SHORT, options, NULL)) >= 0) {
                 r = 0;
-                if (c == PAUSE_NO_MEMORY)
+                if (c == OPTION_NO_MEMORY)
                         *ret_memory = false;
                 else
                         r = ctl_global_option(c);
@@ -58,7 +56,7 @@ static int call_each(char **ids, const char *method, const char *doing, const ch
 int verb_pause(int argc, char **argv) {
         bool memory = true;
 
-        int r = parse(argc, argv, pause_options, &memory);
+        int r = parse(argc, argv, &memory);
         if (r < 0)
                 return r;
         return call_each(argv + optind, "Pause", "Pausing", "pause", memory);
@@ -67,7 +65,7 @@ int verb_pause(int argc, char **argv) {
 int verb_resume(int argc, char **argv) {
         bool memory = true;
 
-        int r = parse(argc, argv, resume_options, &memory);
+        int r = parse(argc, argv, &memory);
         if (r < 0)
                 return r;
         return call_each(argv + optind, "Resume", "Resuming", "resume", memory);

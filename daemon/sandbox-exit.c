@@ -273,6 +273,7 @@ static void come_to_rest(Sandbox *s) {
         p->kept_as = SANDBOX_CREATING;
         p->create_done = NULL;
         sandbox_unmake(s);
+        sandbox_stand_as_kept(s);
         sandbox_set_state(s, state);
         tell_all_changed(s);
         if (was_pausing)

@@ -277,6 +277,8 @@ void sandbox_forget_again(Manager *m);
 void sandbox_forget_none(Manager *m);
 /* The VMM and all that was its own goes; the sandbox stays. */
 void sandbox_unmake(Sandbox *s);
+/* sandbox-resume.c: with the memory that it was paused with, whatever a resume that came to nothing began with. */
+void sandbox_stand_as_kept(Sandbox *s);
 bool sandbox_is_kept(const Manager *m, const char *id);
 int sandbox_find_kept(Manager *m, const char *id, Sandbox **ret);
 void manager_load_kept(Manager *m);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Resuming: the way of a create under the old id, with a new VMM, from the snapshot that it was paused in. What comes to
- * nothing leaves it failed, as it was on disk, to be tried again. */
+/* Resuming: the way of a create under the old id, with a new VMM, from the snapshot that it was paused in, or, without its
+ * memory, by a boot from the disk of that. What comes to nothing leaves it failed, as it was on disk, to be tried again. */
 
 #include "base/parse.h"
 #include "daemon/audit.h"
@@ -35,10 +35,22 @@ static void reshape(Sandbox *s) {
         s->plug_bytes = ALIGN_DOWN(most - MIN(most, s->mem_bytes), (uint64_t) PLUG_STEP);
 }
 
-static int start(Sandbox *s, sd_bus_error *error) {
+void sandbox_stand_as_kept(Sandbox *s) {
+        Snapshot *n = s->disk_top;
+
+        if (!n || !n->has_memory || s->memory_top)
+                return;
+        sandbox_set_tops(s, n, n);
+        s->boot_mem_bytes = n->boot_mem_bytes;
+        s->plug_bytes = n->plug_bytes;
+}
+
+static int start(Sandbox *s, bool memory, sd_bus_error *error) {
         struct SandboxPrivate *p = s->priv;
         SandboxState before = s->state;
 
+        if (!memory)
+                sandbox_set_tops(s, s->disk_top, NULL);
         s->restored = s->memory_top;
         p->restored_mem_bytes = s->mem_bytes;
         if (!s->restored)
@@ -53,13 +65,14 @@ static int start(Sandbox *s, sd_bus_error *error) {
                 return 0;
         audit_resume_failed(s->manager->audit, s, strempty(error->message));
         sandbox_unmake(s);
+        sandbox_stand_as_kept(s);
         p->kept_as = SANDBOX_CREATING;
         p->create_done = NULL;
         sandbox_set_state(s, before);
         return r;
 }
 
-int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
+int sandbox_resume(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error) {
         bool kept = s->state == SANDBOX_PAUSED || s->state == SANDBOX_FAILED;
         int r = 0;
 
@@ -74,7 +87,7 @@ int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *e
         else if (s->state != SANDBOX_RESUMING)
                 r = sandbox_check_running(s, error);
         if (r >= 0 && kept)
-                r = start(s, error);
+                r = start(s, memory, error);
         if (r < 0)
                 return r;
         r = sandbox_add_waiter(&s->priv->change_waiters, done, userdata);

@@ -180,8 +180,9 @@ int sandbox_snapshot(Sandbox *s, SnapshotKind kind, const char *name, SnapshotTa
 
 /* To disk, with its memory or without; its VMM ends. State pausing, then paused. */
 int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error);
-/* A paused or failed one, in a new VMM. State resuming, then running, or failed. */
-int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error);
+/* A paused or failed one, in a new VMM; without its memory it boots from the disk of that instant. State resuming, then
+ * running, or failed. */
+int sandbox_resume(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error);
 
 /* For what only a running one can do: BUS_ERROR_NOT_RUNNING, with its state in words. */
 int sandbox_check_running(const Sandbox *s, sd_bus_error *error);

@@ -14,6 +14,7 @@ typedef struct EnvdOptions {
         const char *token, *user, *cwd;
         char **env;
         uint32_t port;
+        bool user_optional, keep_env;
 } EnvdOptions;
 
 static int check(const EnvdOptions *o, sd_bus_error *error) {
@@ -30,6 +31,23 @@ static int check(const EnvdOptions *o, sd_bus_error *error) {
         return 0;
 }
 
+static void put(TlvWriter *w, const EnvdOptions *o) {
+        if (o->token)
+                tlv_put_str(w, AGENT_TAG_TOKEN, o->token);
+        if (o->user)
+                tlv_put_str(w, AGENT_TAG_USER, o->user);
+        if (o->cwd)
+                tlv_put_str(w, AGENT_TAG_CWD, o->cwd);
+        for (char **e = o->env; e && *e; e++)
+                tlv_put_str(w, AGENT_TAG_ENV, *e);
+        if (o->user_optional)
+                tlv_put_u32(w, AGENT_TAG_USER_OPTIONAL, 1);
+        if (o->keep_env)
+                tlv_put_u32(w, AGENT_TAG_KEEP_ENV, 1);
+        if (o->port > 0)
+                tlv_put_u32(w, AGENT_TAG_PORT, o->port);
+}
+
 int bus_method_serve_envd(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(AGENT_FRAME_MAX);
         _cleanup_strv_ char **env = NULL;
@@ -38,8 +56,10 @@ int bus_method_serve_envd(sd_bus_message *m, void *userdata, sd_bus_error *error
         const BusOption options[] = {
                 { "token", BUS_OPTION_STRING, &o.token, 0 },
                 { "user", BUS_OPTION_STRING, &o.user, 0 },
+                { "user-optional", BUS_OPTION_BOOL, &o.user_optional, 0 },
                 { "cwd", BUS_OPTION_STRING, &o.cwd, 0 },
                 { "env", BUS_OPTION_STRV, &env, 0 },
+                { "keep-env", BUS_OPTION_BOOL, &o.keep_env, 0 },
                 { "port", BUS_OPTION_U32, &o.port, BUS_OPTION_NONZERO },
         };
 
@@ -54,15 +74,6 @@ int bus_method_serve_envd(sd_bus_message *m, void *userdata, sd_bus_error *error
         if (r < 0)
                 return r;
 
-        if (o.token)
-                tlv_put_str(&body, AGENT_TAG_TOKEN, o.token);
-        if (o.user)
-                tlv_put_str(&body, AGENT_TAG_USER, o.user);
-        if (o.cwd)
-                tlv_put_str(&body, AGENT_TAG_CWD, o.cwd);
-        for (char **e = env; e && *e; e++)
-                tlv_put_str(&body, AGENT_TAG_ENV, *e);
-        if (o.port > 0)
-                tlv_put_u32(&body, AGENT_TAG_PORT, o.port);
+        put(&body, &o);
         return bus_agent_call(m, userdata, AGENT_ENVD, &body, NULL, error);
 }

@@ -41,16 +41,20 @@ int bus_method_pause(sd_bus_message *m, void *userdata, sd_bus_error *error) {
 
 int bus_method_resume(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Sandbox *s = userdata;
+        bool memory = true;
         uid_t actor;
+        const BusOption options[] = {
+                { "memory", BUS_OPTION_BOOL, &memory, 0 },
+        };
 
         int r = bus_authorize_sandbox(m, s, POLKIT_MANAGE, &actor, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
-        r = bus_options_read(m, NULL, 0, error);
+        r = bus_options_read(m, options, ELEMENTSOF(options), error);
         if (r < 0)
                 return r;
         audit_asked(s->manager->audit, s, actor, "resume");
-        return bus_keep_call(m, sandbox_resume(s, on_done, sd_bus_message_ref(m), error));
+        return bus_keep_call(m, sandbox_resume(s, memory, on_done, sd_bus_message_ref(m), error));
 }
 
 static void on_snapshot(Sandbox *s, const sd_bus_error *error, Snapshot *snapshot, void *userdata) {

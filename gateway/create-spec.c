@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/parse.h"
 #include "gateway/create-spec.h"
 
 #define METADATA_MAX 8192U
+/* A frame to the agent has room for twice as much. */
+#define VARIABLES_BYTES_MAX (128U * 1024U)
+#define VARIABLES_MAX 1024
 
 int timeout_parse(json_object *body, const char *name, const GatewayConfig *config, int64_t least, int64_t default_seconds,
                   bool cut, uint64_t *ret_usec, ErrorText *error) {
@@ -22,7 +26,7 @@ int timeout_parse(json_object *body, const char *name, const GatewayConfig *conf
 
 /* What cubed has no way to do yet is refused, rather than believed to be done. */
 static int refuse_others(json_object *body, ErrorText *error) {
-        static const char *const others[] = { "envVars", "volumeMounts", "iam" };
+        static const char *const others[] = { "volumeMounts", "iam" };
         json_object *resume = NULL;
         bool enabled = false;
 
@@ -35,6 +39,32 @@ static int refuse_others(json_object *body, ErrorText *error) {
         if (r < 0)
                 return r;
         return enabled ? error_text(error, "autoResume is not supported by this host") : 0;
+}
+
+/* As cubed takes them for programs. */
+static bool variable_name_valid(const char *name) {
+        _cleanup_free_ char *assignment = NULL;
+
+        if (asprintf(&assignment, "%s=", name) < 0)
+                assignment = NULL;
+        return !strchr(name, '=') && env_assignment_valid(assignment);
+}
+
+int variables_parse(json_object *body, json_object **ret, ErrorText *error) {
+        size_t size = 0;
+
+        *ret = NULL;
+        int r = field_string_map(body, "envVars", ret, error);
+        if (r <= 0)
+                return r;
+        json_object_object_foreach(*ret, name, value) {
+                if (!variable_name_valid(name))
+                        return error_text(error, "'%.100s' is no name of a variable, which has letters, digits and _", name);
+                size += strlen(name) + (size_t) json_object_get_string_len(value) + 2;
+        }
+        if (json_object_object_length(*ret) > VARIABLES_MAX || size > VARIABLES_BYTES_MAX)
+                return error_text(error, "envVars can have %d variables and %u bytes at most", VARIABLES_MAX, VARIABLES_BYTES_MAX);
+        return 1;
 }
 
 static int parse_pause(json_object *body, CreateSpec *ret, ErrorText *error) {
@@ -77,6 +107,8 @@ int create_spec_parse(json_object *body, const GatewayConfig *config, bool v2, C
                 r = field_string_map(body, "metadata", &ret->metadata, error);
         if (r >= 0 && ret->metadata && strlen(json_object_to_json_string_ext(ret->metadata, JSON_C_TO_STRING_PLAIN)) > METADATA_MAX)
                 return error_text(error, "metadata can have %u bytes at most", METADATA_MAX);
+        if (r >= 0)
+                r = variables_parse(body, &ret->variables, error);
         if (r >= 0)
                 r = parse_pause(body, ret, error);
         if (r >= 0)

@@ -16,9 +16,12 @@ typedef struct CreateSpec {
         bool secure;
         const char *on_timeout;       /* of cubed: kill, pause, pause-disk */
         json_object *metadata;        /* map of strings, or NULL */
+        json_object *variables;       /* the same */
         NetworkSpec network;
 } CreateSpec;
 
+/* The variables of a body: 1; 0 and NULL: it says nothing of them. -EINVAL with error: 400. */
+int variables_parse(json_object *body, json_object **ret, ErrorText *error);
 /* -EINVAL with error: 400. */
 int create_spec_parse(json_object *body, const GatewayConfig *config, bool v2, CreateSpec *ret, ErrorText *error);
 /* The time-out of a body; least is what it must be at least, default_seconds < 0: it must be there. Too long is cut off or

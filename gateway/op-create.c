@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Creating a sandbox, from a template or from a snapshot of the tenant's. A bare name is a template's first: only when
- * cubed has none of that name are the snapshots looked through. */
+ * cubed has none of that name are the snapshots looked through. It is answered when its guest serves clients. */
 
 #include <stdio.h>
 
 #include "gateway/labels.h"
 #include "gateway/op-common.h"
+#include "gateway/serve.h"
 
 static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *error);
 
@@ -96,8 +97,27 @@ static void on_found(Request *r, const char *snapshot) {
         create(r);
 }
 
-static void reply_created(Request *r) {
-        reply_sandbox(r, MHD_HTTP_CREATED);
+static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        if (!error) {
+                reply_sandbox(r, MHD_HTTP_CREATED);
+                return;
+        }
+        serve_give_up(r, r->sandbox_id);
+        request_reply_error(r, serve_status(error), NOT_SERVED, r->sandbox_id, client_error_text(error, 0));
+}
+
+static void serve(Request *r) {
+        json_object *variables;
+        ErrorText error = {};
+
+        int k = variables_parse(r->json, &variables, &error);
+        if (k < 0) {
+                serve_give_up(r, r->sandbox_id);
+                reply_bad(r, k, &error);
+                return;
+        }
+        const ServeSpec s = serve_spec(r, !variables && startswith(r->source, "snapshot:"), variables);
+        serve_envd(r, &s, on_served);
 }
 
 static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
@@ -117,7 +137,7 @@ static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *er
                 return;
         }
         (void) snprintf(r->sandbox_id, sizeof(r->sandbox_id), "%s", id);
-        cubed_get_sandbox(r, reply_created);
+        cubed_get_sandbox(r, serve);
 }
 
 void op_create(Request *r) {

@@ -2,9 +2,9 @@
 
 /* One sandbox: looking at it, its time, its pause, its end. */
 
-
 #include "base/clock.h"
 #include "gateway/op-common.h"
+#include "gateway/serve.h"
 
 #define REFRESH_SECONDS_MAX 3600
 
@@ -49,13 +49,47 @@ void op_kill(Request *r) {
         call_plain(r, "Kill", on_done_no_content);
 }
 
-/* Connecting: what is paused is resumed, and its time never becomes shorter. */
+/* Connecting: what is paused is resumed, and its time never becomes shorter. Its guest is told again to serve clients: it
+ * may have booted from its disk, whoever resumed it. */
+
+static void reply_connected(Request *r, unsigned status, const sd_bus_error *error) {
+        if (!error)
+                reply_sandbox(r, status);
+        else if (sd_bus_error_has_name(error, BUS_ERROR_NOT_RUNNING) || sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_SANDBOX) ||
+                 sd_bus_error_has_name(error, SD_BUS_ERROR_UNKNOWN_OBJECT))
+                reply_cubed_error(r, error);
+        else
+                request_reply_error(r, serve_status(error), NOT_SERVED, r->sandbox_id, client_error_text(error, 0));
+}
+
+static void on_served_resumed(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        reply_connected(r, MHD_HTTP_CREATED, error);
+}
+
+static void on_served_running(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        reply_connected(r, MHD_HTTP_OK, error);
+}
+
+static void serve(Request *r, CubedDone done) {
+        const ServeSpec s = serve_spec(r, true, NULL);
+
+        serve_envd(r, &s, done);
+}
 
 static void on_resumed(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
         if (error)
                 reply_cubed_error(r, error);
         else
-                reply_sandbox(r, MHD_HTTP_CREATED);
+                serve(r, on_served_resumed);
+}
+
+/* A body that says it wrongly was refused: check_memory(). */
+static bool wants_memory(const Request *r) {
+        ErrorText error = {};
+        bool memory = true;
+
+        (void) field_bool(r->json, "memory", &memory, &error);
+        return memory;
 }
 
 /* It counts from when it runs. */
@@ -68,7 +102,7 @@ static void on_time_of_resume(Request *r, sd_bus_message *reply, const sd_bus_er
         }
         int k = cubed_message_sandbox(r, "Resume", &m);
         if (k >= 0)
-                k = sd_bus_message_append(m, "a{sv}", 0);
+                k = sd_bus_message_append(m, "a{sv}", 1, "memory", "b", (int) wants_memory(r));
         cubed_call(r, m, k, on_resumed);
 }
 
@@ -76,7 +110,7 @@ static void on_extended(Request *r, sd_bus_message *reply, const sd_bus_error *e
         if (error)
                 reply_cubed_error(r, error);
         else
-                reply_sandbox(r, MHD_HTTP_OK);
+                serve(r, on_served_running);
 }
 
 /* 0, or the request is answered. */
@@ -108,19 +142,17 @@ static void connect_with(Request *r, uint64_t timeout) {
         else if (!state_is(r, "running"))
                 call_set_timeout(r, timeout, on_time_of_resume);
         else if (wall_usec() + timeout <= info_u64(r->sandbox, "Deadline"))
-                reply_sandbox(r, MHD_HTTP_OK);
+                serve(r, on_served_running);
         else
                 call_set_timeout(r, timeout, on_extended);
 }
 
 /* 0, or the request is answered. */
-static int refuse_reboot(Request *r) {
+static int check_memory(Request *r) {
         ErrorText error = {};
-        bool memory = true;
+        bool memory;
 
         int k = field_bool(r->json, "memory", &memory, &error);
-        if (k >= 0 && !memory && !state_is(r, "running"))
-                k = error_text(&error, "memory=false is not supported by this host when a sandbox is resumed; pause it with it");
         if (k < 0)
                 reply_bad(r, k, &error);
         return k < 0 ? k : 0;
@@ -129,7 +161,7 @@ static int refuse_reboot(Request *r) {
 void op_connect(Request *r) {
         uint64_t timeout;
 
-        if (refuse_reboot(r) < 0)
+        if (check_memory(r) < 0)
                 return;
         if (read_timeout(r, "timeout", 1, request_is_v2(r) ? TIMEOUT_V2 : -1, false, &timeout) >= 0)
                 connect_with(r, timeout);
@@ -142,7 +174,7 @@ void op_resume(Request *r) {
                 request_reply_error(r, MHD_HTTP_CONFLICT, "Sandbox %s is already running", r->sandbox_id);
                 return;
         }
-        if (refuse_reboot(r) < 0)
+        if (check_memory(r) < 0)
                 return;
         if (read_timeout(r, "timeout", 1, TIMEOUT_V1, false, &timeout) >= 0)
                 connect_with(r, timeout);

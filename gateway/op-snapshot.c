@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Snapshots and forks. A snapshot belongs to the tenant whose name begins its own, with a dot behind: cubed keeps the name
+/* Snapshots. One belongs to the tenant whose name begins its own, with a dot behind: cubed keeps the name
  * with it, also when its sandbox is gone. To clients it is TENANT/ID. */
 
 #include <stdio.h>
 
 #include "base/parse.h"
-#include "gateway/labels.h"
 #include "gateway/list-query.h"
 #include "gateway/op-common.h"
-
-#define FORKS_MAX 100
 
 typedef struct Item {
         const char *id, *name, *kind;
@@ -267,114 +264,4 @@ void op_snapshots(Request *r) {
                 request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Invalid sandbox ID");
         else
                 list_snapshots(r, sandbox ? id : NULL, on_listed);
-}
-
-/* Forks. */
-
-static int append_fork_labels(sd_bus_message *m, json_object *labels) {
-        int k = sd_bus_message_open_container(m, 'e', "sv");
-
-        if (k >= 0)
-                k = sd_bus_message_append_basic(m, 's', "labels");
-        if (k >= 0)
-                k = sd_bus_message_open_container(m, 'v', "a{ss}");
-        if (k >= 0)
-                k = sd_bus_message_open_container(m, 'a', "{ss}");
-        if (k >= 0) {
-                json_object_object_foreach(labels, key, value) {
-                        if (k >= 0)
-                                k = sd_bus_message_append(m, "{ss}", key, json_object_get_string(value));
-                }
-        }
-        for (unsigned i = 0; k >= 0 && i < 3; i++)
-                k = sd_bus_message_close_container(m);
-        return k;
-}
-
-/* One of them, which has the source's properties but for its id. */
-static json_object *forked_to_json(const Request *r, const char *id) {
-        json_object *o = json_object_new_object(), *properties = NULL, *sandbox = NULL;
-
-        if (o && json_object_deep_copy(r->sandbox, &properties, NULL) == 0 &&
-            json_object_object_add(properties, "Id", json_object_new_string(id)) == 0)
-                sandbox = sandbox_to_json(properties, &r->gateway->host_key);
-        json_object_put(properties);
-        if (sandbox && json_object_object_add(o, "sandbox", sandbox) == 0)
-                return o;
-        json_object_put(sandbox);
-        json_object_put(o);
-        return NULL;
-}
-
-static json_object *not_forked_to_json(const char *name, const char *message) {
-        json_object *o = json_object_new_object(), *e = json_object_new_object();
-        int code = streq(name, BUS_ERROR_QUOTA_EXCEEDED) ? MHD_HTTP_TOO_MANY_REQUESTS
-                 : streq(name, BUS_ERROR_NO_RESOURCES)   ? MHD_HTTP_SERVICE_UNAVAILABLE
-                                                         : MHD_HTTP_INTERNAL_SERVER_ERROR;
-
-        if (o && e && json_object_object_add(e, "code", json_object_new_int(code)) == 0 &&
-            json_object_object_add(e, "message", json_object_new_string(message)) == 0 &&
-            json_object_object_add(o, "error", e) == 0)
-                return o;
-        json_object_put(e);
-        json_object_put(o);
-        return NULL;
-}
-
-static void on_forked(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        const char *id, *name, *message;
-        json_object *list;
-        int done, k;
-
-        if (error) {
-                reply_cubed_error(r, error);
-                return;
-        }
-        list = json_object_new_array();
-        k = list ? sd_bus_message_enter_container(reply, 'a', "(" CUBE_BUS_FORKED ")") : -ENOMEM;
-        while (k >= 0 && (k = sd_bus_message_read(reply, "(" CUBE_BUS_FORKED ")", &done, &id, NULL, &name, &message)) > 0) {
-                json_object *o = done ? forked_to_json(r, id) : not_forked_to_json(name, message);
-                if (!o || json_object_array_add(list, o) < 0) {
-                        json_object_put(o);
-                        k = -ENOMEM;
-                }
-        }
-        if (k >= 0)
-                request_reply_json(r, MHD_HTTP_CREATED, list);
-        else {
-                json_object_put(list);
-                reply_errno(r, k);
-        }
-}
-
-void op_fork(Request *r) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        ErrorText error = {};
-        int64_t count = 1;
-        uint64_t timeout;
-
-        int k = field_int(r->json, "count", &count, &error);
-        if (k >= 0 && count < 1)
-                k = error_text(&error, "Count must be at least 1");
-        if (k >= 0 && count > FORKS_MAX)
-                k = error_text(&error, "Count must be at most %d", FORKS_MAX);
-        if (k >= 0)
-                k = timeout_parse(r->json, "timeout", &r->gateway->config, 1, request_is_v2(r) ? TIMEOUT_V2 : TIMEOUT_V1, false,
-                                  &timeout, &error);
-        if (k < 0) {
-                reply_bad(r, k, &error);
-                return;
-        }
-        k = cubed_message_sandbox(r, "Fork", &m);
-        if (k >= 0)
-                k = sd_bus_message_append(m, "u", (uint32_t) count);
-        if (k >= 0)
-                k = sd_bus_message_open_container(m, 'a', "{sv}");
-        if (k >= 0)
-                k = sd_bus_message_append(m, "{sv}", "timeout", "t", timeout);
-        if (k >= 0)
-                k = append_fork_labels(m, info_get(r->sandbox, "Labels"));
-        if (k >= 0)
-                k = sd_bus_message_close_container(m);
-        cubed_call_asking(r, m, k, on_forked);
 }

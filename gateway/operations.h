@@ -23,6 +23,7 @@ void op_network(Request *r);
 /* op-snapshot.c */
 void op_snapshot(Request *r);
 void op_snapshots(Request *r);
+/* op-fork.c */
 void op_fork(Request *r);
 /* op-template.c */
 void op_templates(Request *r);

@@ -51,6 +51,8 @@ typedef struct Request {
         const char *template_ref;           /* of the path, borrowed from url */
         char source[160];                   /* what cubed is to create from */
         TemplateRef ref;                    /* the same as the client names it */
+        json_object *forked;                /* what the answer to a fork will be; served up to n_served */
+        size_t n_served;
         void (*found)(struct Request *r, const char *snapshot); /* where it goes on once a snapshot was looked for */
         CubedCall *call;                    /* to cubed, under way or queued: one at a time */
         void (*then)(struct Request *r);    /* where it goes on once the sandbox is known */

@@ -149,8 +149,13 @@ static void on_timer(LoopSource *s, uint32_t events) {
                 connect_fail(call, CONNECT_DEADLINE_EXCEEDED, "context deadline exceeded");
                 return;
         }
-        if (now >= call->sent_usec + call->keepalive_usec)
-                connect_send(call, call->method->keepalive, strlen(call->method->keepalive));
+        if (now >= call->sent_usec + call->keepalive_usec) {
+                /* A client that has not read what it was sent needs no sign of life, and would be sent them for ever. */
+                if (outbox_size(&call->conn->out) == 0)
+                        connect_send(call, call->method->keepalive, strlen(call->method->keepalive));
+                else
+                        call->sent_usec = now;
+        }
         set_timer(call);
 }
 

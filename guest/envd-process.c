@@ -13,7 +13,6 @@
 #include "guest/program.h"
 
 #define KEEPALIVE "{\"event\":{\"keepalive\":{}}}"
-#define VARIABLES_MAX 4096U
 #define BAD_REQUEST "the request is no message of this method"
 
 /* Start */
@@ -39,28 +38,11 @@ static int add_arguments(Request *q, const char *cmd, json_object *args) {
         return r;
 }
 
-/* The later one of two with a name wins. */
-static int set_variable(StringList *env, char *assignment) {
-        size_t n = assignment ? strcspn(assignment, "=") + 1 : 0;
-
-        for (size_t i = 0; assignment && i < env->n; i++)
-                if (strncmp(env->items[i], assignment, n) == 0) {
-                        free(env->items[i]);
-                        env->items[i] = assignment;
-                        return 0;
-                }
-        if (env->n >= VARIABLES_MAX) {
-                free(assignment);
-                return -E2BIG;
-        }
-        return add_text(env, assignment);
-}
-
 static int add_variables(Request *q, const Envd *e, json_object *envs) {
         int r = add_text(&q->env, strdup("E2B_SANDBOX=true"));
 
         for (size_t i = 0; r >= 0 && i < e->env.n; i++)
-                r = set_variable(&q->env, strdup(e->env.items[i]));
+                r = envd_set_variable(&q->env, strdup(e->env.items[i]));
         if (r < 0 || !envs)
                 return r;
         json_object_object_foreach(envs, name, value) {
@@ -70,7 +52,7 @@ static int add_variables(Request *q, const Envd *e, json_object *envs) {
                 if (!json_object_is_type(value, json_type_string) || !*name || strchr(name, '=') ||
                     strlen(text) != (size_t) json_object_get_string_len(value))
                         return -EBADMSG;
-                r = set_variable(&q->env, asprintf(&assignment, "%s=%s", name, text) < 0 ? NULL : assignment);
+                r = envd_set_variable(&q->env, asprintf(&assignment, "%s=%s", name, text) < 0 ? NULL : assignment);
                 if (r < 0)
                         return r;
         }

@@ -8,8 +8,12 @@
 #include "guest/envd-info.h"
 #include "guest/envd-process.h"
 #include "guest/http-reply.h"
+#include "guest/json.h"
 #include "guest/program.h"
+#include "guest/user.h"
 
+#define VARIABLES_MAX 4096U
+#define RESERVED "This endpoint is reserved for the E2B control plane and is not reachable through the sandbox URL"
 #define UNAUTHORIZED "unauthorized access, please provide a valid access token or method signing if supported"
 
 typedef struct Route {
@@ -51,6 +55,26 @@ static void reply_preflight(HttpConn *c) {
                    "Access-Control-Max-Age: 7200\r\n", NULL, 0);
 }
 
+/* What E2B's control plane asks of its own envd; ours is asked over vsock. */
+static const char *reserved_path(const HttpRequest *q) {
+        static const char *const paths[] = { "/init", "/freeze", "/unfreeze", "/fsfreeze", "/fsthaw", "/collapse", "/upgrade" };
+
+        for (size_t i = 0; i < ELEMENTSOF(paths); i++)
+                if (http_path_is(q, paths[i]))
+                        return paths[i];
+        return NULL;
+}
+
+static void reply_reserved(HttpConn *c, const char *path) {
+        _cleanup_json_ json_object *o = json_object_new_object();
+
+        json_put_text(o, "message", RESERVED);
+        json_put_text(o, "path", path);
+        json_put_int(o, "code", 404);
+        const char *text = json_text(o);
+        http_reply(c, 404, "Content-Type: application/json\r\n", text, strlen(text));
+}
+
 static const Route *find_route(const HttpRequest *q, bool *ret_path) {
         llhttp_method_t method = q->method == HTTP_HEAD ? HTTP_GET : q->method;
 
@@ -78,10 +102,16 @@ static void envd_begin(HttpConn *c, void *userdata) {
         Agent *a = userdata;
         const HttpRequest *q = http_request(c);
         const ConnectMethod *method;
+        const char *reserved;
         bool path;
 
         if (q->method == HTTP_OPTIONS && c->cors) {
                 reply_preflight(c);
+                return;
+        }
+        reserved = reserved_path(q);
+        if (reserved) {
+                reply_reserved(c, reserved);
                 return;
         }
 
@@ -129,28 +159,72 @@ static int listen_on(Agent *a, uint32_t port) {
         return 0;
 }
 
+int envd_set_variable(StringList *env, char *assignment) {
+        size_t n = assignment ? strcspn(assignment, "=") + 1 : 0;
+        int r = assignment ? 0 : -ENOMEM;
+
+        for (size_t i = 0; assignment && i < env->n; i++)
+                if (strncmp(env->items[i], assignment, n) == 0) {
+                        free(env->items[i]);
+                        env->items[i] = assignment;
+                        return 0;
+                }
+        if (r >= 0)
+                r = env->n < VARIABLES_MAX ? strings_add(env, assignment) : -E2BIG;
+        if (r < 0)
+                free(assignment);
+        return r;
+}
+
+/* Those that are there first, so that the new ones win. */
+static int make_variables(const Envd *e, const Request *q, StringList *ret) {
+        int r = 0;
+
+        for (size_t i = 0; r >= 0 && q->keep_env && i < e->env.n; i++)
+                r = envd_set_variable(ret, strdup(e->env.items[i]));
+        for (size_t i = 0; r >= 0 && i < q->env.n; i++)
+                r = envd_set_variable(ret, strdup(q->env.items[i]));
+        if (r < 0)
+                strings_done(ret);
+        return r;
+}
+
+static bool user_is_missing(const char *name) {
+        _cleanup_user_ User u = {};
+
+        return name && user_find(name, &u) == -ENOENT;
+}
+
 void handle_envd(Agent *a, Request *q, Reply reply) {
         uint32_t port = request_has(q, AGENT_TAG_PORT) ? q->port : ENVD_PORT;
+        StringList env = {};
         Envd *e = &a->envd;
 
         if (port == 0 || port > UINT16_MAX) {
                 reply_error(&reply, -EINVAL, "no port %u", port);
                 return;
         }
-        int r = listen_on(a, port);
+        int r = make_variables(e, q, &env);
         if (r < 0) {
+                reply_error(&reply, r, "variables of envd: %s", r == -E2BIG ? "they are too many" : strerror(-r));
+                return;
+        }
+        r = listen_on(a, port);
+        if (r < 0) {
+                strings_done(&env);
                 reply_error(&reply, r, "envd on port %u: %s", port,
                             r == -EADDRINUSE ? "a program in the guest has it" :
                             r == -EBUSY      ? "it has another one already" : strerror(-r));
                 return;
         }
+        if (q->user_optional && user_is_missing(q->user))
+                free(TAKE_PTR(q->user));
 
         set(&e->token, &q->token);
         set(&e->user, &q->user);
         set(&e->cwd, &q->cwd);
         strings_done(&e->env);
-        e->env = q->env;
-        q->env = (StringList) {};
+        e->env = env;
         reply_ok(&reply, NULL);
 }
 

@@ -32,6 +32,8 @@ typedef struct Envd {
         CpuTimes cpu;           /* when metrics were asked for last */
 } Envd;
 
+/* Takes NAME=VALUE, which may be NULL: -ENOMEM. The later one of two with a name wins; -E2BIG: they are too many. */
+int envd_set_variable(StringList *env, char *assignment);
 /* In a time that tells nothing of the token, which there must be. */
 bool envd_token_is(const Envd *e, const char *token);
 void handle_envd(Agent *a, Request *q, Reply reply);

@@ -60,6 +60,29 @@ static void set_timer(HttpConn *c, uint64_t usec) {
         (void) loop_set_timer(&c->timer, usec);
 }
 
+/* What it waits for next, with nothing left to be sent. */
+static void set_phase_timer(HttpConn *c) {
+        const HttpLimits *l = &c->server->limits;
+        const HttpRequest *q = http_request(c);
+
+        set_timer(c, c->closing ? CLOSING_USEC : q->complete ? UINT64_MAX : q->head ? l->body_usec : q->begun ? l->head_usec : l->idle_usec);
+}
+
+/* As outbox_flush(). Whoever reads slowly holds up those who write to it; who does not read at all is cut in the end. */
+static int flush(HttpConn *c) {
+        size_t before = outbox_size(&c->out);
+
+        int r = outbox_flush(&c->out, c->fd);
+        if (r == 0 && (!c->stuck || outbox_size(&c->out) < before)) {
+                c->stuck = true;
+                set_timer(c, c->server->limits.write_usec);
+        } else if (r > 0 && c->stuck) {
+                c->stuck = false;
+                set_phase_timer(c);
+        }
+        return r;
+}
+
 static void on_head(void *userdata) {
         HttpConn *c = userdata;
         const char *expect = http_field(http_request(c), "Expect");
@@ -186,7 +209,7 @@ static bool is_held(const HttpServer *s) {
 
 /* 1: goes on, 0: waits, or a negative errno: it is over */
 static int conn_step(HttpConn *c) {
-        int r = outbox_flush(&c->out, c->fd);
+        int r = flush(c);
         if (r <= 0)
                 return r;
         if (c->broken)
@@ -230,6 +253,7 @@ static void on_conn(LoopSource *s, uint32_t events) {
 static void on_timer(LoopSource *s, uint32_t events) {
         HttpConn *c = s->userdata;
 
+        c->broken |= c->stuck;
         http_conn_free(c);
 }
 

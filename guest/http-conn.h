@@ -49,6 +49,7 @@ struct HttpConn {
         bool close;             /* after this answer */
         bool closing;           /* our direction is closed, what still comes is dropped */
         bool broken;            /* cut it */
+        bool stuck;             /* the client does not take what it is sent */
 };
 
 int http_conn_new(HttpServer *s, int fd);

@@ -13,6 +13,7 @@ typedef struct HttpLimits {
         uint64_t head_usec;     /* from the first byte of a request until its head is whole */
         uint64_t body_usec;     /* between two parts of a body */
         uint64_t idle_usec;     /* between two requests; clients keep connections for 300 s */
+        uint64_t write_usec;    /* for a client to take some of what it is sent */
         unsigned connections;   /* one client may have 200 */
         size_t body_bytes;      /* of a body that is gathered */
 } HttpLimits;
@@ -22,6 +23,7 @@ typedef struct HttpLimits {
                 .head_usec = 30 * USEC_PER_SEC,         \
                 .body_usec = 120 * USEC_PER_SEC,        \
                 .idle_usec = 640 * USEC_PER_SEC,        \
+                .write_usec = 640 * USEC_PER_SEC,       \
                 .connections = 1024,                    \
                 .body_bytes = MIB(4),                   \
         })

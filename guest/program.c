@@ -440,9 +440,15 @@ static int watch_output(Program *p, size_t i, uint32_t which, uint32_t events) {
         if (r < 0)
                 return r;
         *o = (ProgramOutput) { .program = p, .which = which, .open = true };
+        r = loop_add(&p->agent->loop, &o->source, fd, events, on_output, o);
+        if (r < 0) {
+                *o = (ProgramOutput) {};
+                process_detach(p->process, which);
+                return r;
+        }
         if (which == AGENT_STREAM_PTY)
                 p->input_fd = fd;
-        return loop_add(&p->agent->loop, &o->source, fd, events, on_output, o);
+        return 0;
 }
 
 static int watch_pipes(Program *p) {

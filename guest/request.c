@@ -62,6 +62,8 @@ static const Field fields[] = {
         FIELD(FREEZE_DISK, FIELD_BOOL, freeze_disk),
         FIELD(LINK, FIELD_STRING, link),
         FIELD(TOKEN, FIELD_STRING, token),
+        FIELD(USER_OPTIONAL, FIELD_BOOL, user_optional),
+        FIELD(KEEP_ENV, FIELD_BOOL, keep_env),
 };
 
 #define T(tag) (UINT64_C(1) << AGENT_TAG_##tag)
@@ -88,7 +90,7 @@ static const struct {
         { AGENT_FREEZE, 0, T(FREEZE_DISK) },
         { AGENT_THAW, 0, 0 },
         { AGENT_SYMLINK, T(PATH)|T(LINK), 0 },
-        { AGENT_ENVD, 0, T(TOKEN)|T(USER)|T(CWD)|T(ENV)|T(PORT) },
+        { AGENT_ENVD, 0, T(TOKEN)|T(USER)|T(USER_OPTIONAL)|T(CWD)|T(ENV)|T(KEEP_ENV)|T(PORT) },
         { AGENT_STREAM_PROCESS, T(PID)|T(STREAM), 0 },
         { AGENT_STREAM_WAIT, T(PID), 0 },
         { AGENT_STREAM_READ, T(PATH), T(USER) },

@@ -23,7 +23,7 @@ typedef struct Request {
         NetConfig network;
         uint64_t realtime_nsec, timeout_usec, size, disk_bytes;
         uint32_t cpus, pty, rows, cols, pid, signal, group, follow, recursive, mode, parents, stream, port,
-                freeze_disk;
+                freeze_disk, user_optional, keep_env;
         uint8_t entropy[AGENT_ENTROPY_MAX];
         size_t entropy_size;
         bool no_input;          /* standard input is /dev/null; never part of a frame */

@@ -70,12 +70,14 @@ def test_it_has_a_user_of_its_own_and_no_rights(key):
 
 
 def test_a_sandbox_is_created_and_killed_and_told_with_the_key_and_without_its_secret(key, template):
-    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template(), "metadata": {"a": "canary-in-metadata"}})
+    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template(), "metadata": {"a": "canary-in-metadata"},
+                                                      "envVars": {"A": "canary-in-variables"}})
     assert status == 201, made
     path = f"/sandboxes/{made['sandboxID']}"
     status, seen = call("GET", path, key)
     assert (status, seen["state"]) == (200, "running")
     assert output("cubectl", "show", made["sandboxID"], "-p", "Owner", "--value").strip() == str(pwd.getpwnam("cube-gateway").pw_uid)
+    wait_for("the guest to be told", lambda: "serves envd to user" in output("cubectl", "logs", "--console", made["sandboxID"]))
     output("systemctl", "restart", UNIT)
     assert call("GET", path, key) == (status, seen)
     assert call("DELETE", path, key) == (204, None)
@@ -85,7 +87,7 @@ def test_a_sandbox_is_created_and_killed_and_told_with_the_key_and_without_its_s
     mine = [e for e in entries if e["CUBE_SANDBOX"] == made["sandboxID"]]
     assert len(mine) == 1 and mine[0]["CUBE_STATUS"] == "201" and mine[0]["CUBE_KEY"] in output("cubectl", "apikey", "list")
     journal = output("journalctl", "-o", "export")
-    for secret in (key, key[4:], made["envdAccessToken"], "canary-in-metadata"):
+    for secret in (key, key[4:], made["envdAccessToken"], "canary-in-metadata", "canary-in-variables"):
         assert secret not in journal
 
 

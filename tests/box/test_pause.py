@@ -14,8 +14,8 @@ def pause(sandbox_id, **values):
     sandbox(sandbox_id).Pause(options(values), timeout=120)
 
 
-def resume(sandbox_id):
-    sandbox(sandbox_id).Resume(options({}), timeout=120)
+def resume(sandbox_id, **values):
+    sandbox(sandbox_id).Resume(options(values), timeout=120)
 
 
 def test_memory_and_disk_go_on(clean):
@@ -52,6 +52,22 @@ def test_without_memory_it_boots_from_its_disk(clean):
         resume(sandbox_id)
         assert prop(sandbox_id, "Start") == "restored"
         assert (sector(sandbox_id, 30), sector(sandbox_id, 31)) == ("kept", "more")
+
+
+def test_its_memory_need_not_come_back(clean):
+    with created("--timeout", "1h") as sandbox_id:
+        put(sandbox_id, 30, "kept")
+        for number in range(31, 33):
+            pause(sandbox_id)
+            resume(sandbox_id, memory=False)
+            assert prop(sandbox_id, "Start") == "booted"
+            put(sandbox_id, number, "more")
+        pause(sandbox_id)
+        resume(sandbox_id)
+        assert prop(sandbox_id, "Start") == "restored"
+        assert [sector(sandbox_id, n) for n in (30, 31, 32)] == ["kept", "more", "more"]
+        resume(sandbox_id, memory=False)
+        assert prop(sandbox_id, "Start") == "restored"
 
 
 def test_a_paused_one_takes_nothing_but_its_snapshot(clean):

@@ -13,7 +13,7 @@ import pytest
 
 from cubetest import (ERROR, at_rest, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, nothing_left_since, options, prop, run,
                       sandbox, sandbox_ids, snapshot_dirs, wait_for)
-from snapshots import counting, goes_on, put, sector
+from snapshots import count, counting, goes_on, put, sector
 from test_operations import prop_or_none
 from test_pause import KEPT, pause, resume
 from test_restart import restart
@@ -146,6 +146,29 @@ def test_a_damaged_one_is_failed_and_can_be_tried_again(template, damage):
         restart()
         resume(sandbox_id)
         goes_on(sandbox_id)
+    nothing_left_since(before, but=["fds"])
+
+
+def test_a_boot_that_comes_to_nothing_leaves_the_memory(template):
+    before = at_rest()
+    with counting() as sandbox_id:
+        (kernel,) = glob.glob(f"/var/lib/cubed/templates/{prop(sandbox_id, 'Template')}/vmlinux*")
+        put(sandbox_id, 30, "kept")
+        for again in (lambda: None, restart):
+            value = count(sandbox_id)
+            pause(sandbox_id)
+            os.rename(kernel, kernel + ".away")
+            try:
+                with pytest.raises(dbus.DBusException):
+                    resume(sandbox_id, memory=False)
+                assert prop(sandbox_id, "State") == "failed"
+            finally:
+                os.rename(kernel + ".away", kernel)
+            again()
+            resume(sandbox_id)
+            assert prop(sandbox_id, "Start") == "restored"
+            assert goes_on(sandbox_id) >= value
+        assert sector(sandbox_id, 30) == "kept"
     nothing_left_since(before, but=["fds"])
 
 

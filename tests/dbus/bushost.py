@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -35,14 +36,18 @@ def wait_for(what, condition, timeout=20):
 class Host:
     """The bus, what runs on it, and ways to call it."""
 
-    def __init__(self, directory, policies=(TOP / 'dbus/org.cubed.Cube1.conf',), own_network=False):
-        """own_network: guests have a loopback of their own, on which any port is free."""
+    def __init__(self, directory, policies=(TOP / 'dbus/org.cubed.Cube1.conf',), own_network=False, guest_network=False):
+        """own_network: guests have a loopback of their own, on which any port is free. guest_network: each has one."""
         self.dir = directory
         self.own_network = own_network
         self.processes = []
         self.hold = directory / 'hold'
+        self.envd_taken = directory / 'envd-taken'
         self.env = dict(os.environ, DBUS_SYSTEM_BUS_ADDRESS=f'unix:path={directory}/bus', LC_ALL='C.UTF-8',
-                        SYSTEMD_BUS_TIMEOUT='3s', TERM='dumb', FAKE_NETWORK_HOLD=str(self.hold))
+                        SYSTEMD_BUS_TIMEOUT='3s', TERM='dumb', FAKE_NETWORK_HOLD=str(self.hold),
+                        FAKE_ENVD_TAKEN=str(self.envd_taken))
+        if guest_network:
+            self.env['FAKE_GUEST_NETWORK'] = '1'
         text = (TOP / 'tests/dbus/bus.conf.in').read_text()
         text = text.replace('@SOCKET@', f'{directory}/bus')
         text = text.replace('@POLICIES@', '\n'.join(f'  <include>{p}</include>' for p in policies))
@@ -55,7 +60,12 @@ class Host:
 
     def start_bus(self):
         self.start(['dbus-daemon', f'--config-file={self.dir}/bus.conf', '--nofork'], stderr=subprocess.DEVNULL)
-        wait_for('the bus', lambda: (self.dir / 'bus').is_socket())
+        wait_for('the bus', self.bus_listens)
+
+    def bus_listens(self):
+        """Its socket is there before that."""
+        with socket.socket(socket.AF_UNIX) as s:
+            return s.connect_ex(str(self.dir / 'bus')) == 0
 
     def start_cubed(self):
         self.log_path = self.dir / 'cubed.log'

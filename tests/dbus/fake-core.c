@@ -40,7 +40,7 @@ struct SandboxPrivate {
         void *created_userdata;
         SandboxDone ended;
         void *ended_userdata;
-        bool removed;
+        bool removed, reboots;
 };
 
 static const char *harness_path;
@@ -78,6 +78,12 @@ const char *job_state_to_string(JobState s) {
 static void changed(Sandbox *s, const char *a, const char *b) {
         char *l[] = { (char *) a, (char *) b, NULL };
         s->manager->hooks->sandbox_changed(s->manager, s, l);
+}
+
+static struct sockaddr_un address(const Sandbox *s, const char *name) {
+        struct sockaddr_un sa = { .sun_family = AF_UNIX };
+        snprintf(sa.sun_path, sizeof(sa.sun_path), "%.60s/%s", s->priv->dir, name);
+        return sa;
 }
 
 static void fail_requests(Sandbox *s) {
@@ -135,8 +141,42 @@ static void remove_sandbox(Sandbox *s) {
         free(s);
 }
 
+static int start_agent(Sandbox *s);
+
+static void unlink_socket(const Sandbox *s, const char *name) {
+        struct sockaddr_un sa = address(s, name);
+
+        (void) unlink(sa.sun_path);
+}
+
+static int start_again(Sandbox *s) {
+        struct SandboxPrivate *p = s->priv;
+
+        fail_requests(s);
+        p->reboots = false;
+        p->listen_source = sd_event_source_disable_unref(p->listen_source);
+        p->io = sd_event_source_disable_unref(p->io);
+        p->child = sd_event_source_disable_unref(p->child);
+        p->control_fd = safe_close(p->control_fd);
+        frame_parser_done(&p->parser);
+        frame_parser_init(&p->parser, AGENT_FRAME_MAX);
+        unlink_socket(s, "control.sock");
+        unlink_socket(s, "stream.sock");
+        return start_agent(s);
+}
+
+int fake_guest_reboot(Sandbox *s, SandboxDone done, void *userdata) {
+        s->priv->created = done;
+        s->priv->created_userdata = userdata;
+        s->priv->reboots = true;
+        return kill(s->priv->agent, SIGKILL) < 0 ? -errno : 0;
+}
+
 static int on_agent_exit(sd_event_source *source, const siginfo_t *si, void *userdata) {
         Sandbox *s = userdata;
+
+        if (s->priv->reboots)
+                return start_again(s);
 
         if (s->exit_reason == VMM_EXIT_NONE) {
                 s->exit_reason = si->si_code == CLD_EXITED ? VMM_EXIT_POWEROFF : VMM_EXIT_SIGNAL;
@@ -239,12 +279,6 @@ static int on_agent_connects(sd_event_source *source, int fd, uint32_t revents, 
         return sd_event_add_io(s->manager->event, &s->priv->io, s->priv->control_fd, EPOLLIN, on_control, s);
 }
 
-static struct sockaddr_un address(const Sandbox *s, const char *name) {
-        struct sockaddr_un sa = { .sun_family = AF_UNIX };
-        snprintf(sa.sun_path, sizeof(sa.sun_path), "%.60s/%s", s->priv->dir, name);
-        return sa;
-}
-
 static int start_agent(Sandbox *s) {
         struct sockaddr_un sa = address(s, "control.sock");
 
@@ -262,6 +296,9 @@ static int start_agent(Sandbox *s) {
                 sigemptyset(&none);
                 (void) sigprocmask(SIG_SETMASK, &none, NULL);
                 (void) setsid();
+                if (getenv("FAKE_GUEST_NETWORK"))
+                        execlp("unshare", "unshare", "--net", "--fork", "--kill-child", "--pid", "--mount-proc", "sh", "-c",
+                               "ip link set lo up && exec \"$@\"", "sh", harness_path, s->priv->dir, NULL);
                 execlp("unshare", "unshare", "--fork", "--kill-child", "--pid", "--mount-proc", harness_path,
                        s->priv->dir, NULL);
                 _exit(127);
@@ -345,6 +382,9 @@ int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body
         int r = type == AGENT_CLAIM ? 0 : sandbox_check_running(s, error);
         if (r < 0)
                 return r;
+
+        if (type == AGENT_ENVD && access(strempty(getenv("FAKE_ENVD_TAKEN")), F_OK) == 0)
+                return sd_bus_error_set_errnof(error, EADDRINUSE, "envd on port 49983: a program in the guest has it");
 
         Request *q = new0(Request, 1);
         *q = (Request) { .id = ++s->priv->last_id, .answer = answer, .userdata = userdata, .next = s->priv->requests };

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "dbus/bus-errors.h"
+#include "tests/dbus/fake-core.h"
 #include "tests/dbus/fake-snapshots.h"
 
 static unsigned long long n_made;
@@ -180,14 +181,17 @@ int sandbox_pause(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_
         return 0;
 }
 
-int sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
+int sandbox_resume(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error) {
         if (s->state != SANDBOX_PAUSED && s->state != SANDBOX_RUNNING)
                 return sandbox_check_running(s, error);
         if (s->state == SANDBOX_PAUSED) {
-                s->restored = s->disk_top->has_memory;
-                set_state(s, SANDBOX_RUNNING);
+                bool boots = !memory || !s->disk_top->has_memory;
+                s->restored = !boots;
+                set_state(s, boots ? SANDBOX_RESUMING : SANDBOX_RUNNING);
                 let_go(s->disk_top, s->manager);
                 sandbox_told(s, "Start", "BaseSnapshot");
+                if (boots)
+                        return fake_guest_reboot(s, done, userdata);
         }
         done(s, NULL, userdata);
         return 0;

@@ -221,6 +221,10 @@ def test_envd(host, guest):
         result = serve(option)
         assert result.returncode != 0 and words in result.stderr and 'secret' not in result.stderr
     assert variables('secret')[0] == 200
+    assert serve(*given, ('env', 'as', '1', 'C=d'), ('keep-env', 'b', 'true')).returncode == 0
+    assert variables('secret') == (200, {'E2B_SANDBOX': 'true', 'A': 'b', 'C': 'd'})
+    assert serve(given[0], given[1], ('user', 's', 'nobody-here'), ('user-optional', 'b', 'true')).returncode == 0
+    assert variables('secret') == (200, {'E2B_SANDBOX': 'true'})
     assert 'secret' not in host.log()
 
 

@@ -598,7 +598,7 @@ def test_template_build_cancel(host, tmp_path):
     (['run', 'snapshot:s99999999999', 'ls'], "No snapshot 's99999999999'"),
     (['pause'], 'needs more'),
     (['pause', 'i99999999999'], "No sandbox 'i99999999999'"),
-    (['resume', '--no-memory', 'i99999999999'], 'no-memory'),
+    (['resume', '--memory', 'i99999999999'], 'memory'),
     (['snapshot', 'take'], 'list, show or rm'),
     (['snapshot', 'i99999999999'], "No sandbox 'i99999999999'"),
     (['snapshot', 'i99999999999', '--name', 'a b'], 'not a name'),

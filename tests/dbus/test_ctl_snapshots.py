@@ -41,6 +41,8 @@ def test_pause_and_resume(host, guest):
     assert ok(host, 'exec', guest, 'echo', 'here') == 'here' and shown(host, guest, 'Start') == 'restored'
     assert ok(host, 'pause', '--no-memory', guest) == ok(host, 'resume', guest) == ''
     assert shown(host, guest, 'Start') == 'booted'
+    assert ok(host, 'pause', guest) == ok(host, 'resume', '--no-memory', guest) == ''
+    assert shown(host, guest, 'Start') == 'booted'
 
 
 def test_one_that_fails_does_not_hold_the_others(host, guest):

@@ -27,7 +27,7 @@ def make_host(tmp_path_factory):
     # The user that the file names need not be there.
     policy = directory / 'gateway-policy.conf'
     policy.write_text((gw.TOP / 'gateway/org.cubed.Gateway1.conf').read_text().replace('"cube-gateway"', f'"{gw.UID}"'))
-    return gw.bus_host.Host(directory, (gw.TOP / 'dbus/org.cubed.Cube1.conf', policy))
+    return gw.bus_host.Host(directory, (gw.TOP / 'dbus/org.cubed.Cube1.conf', policy), guest_network=True)
 
 
 @pytest.fixture(scope='session')

@@ -29,7 +29,7 @@ TAGS = {name: i for i, name in enumerate(
     "ERRNO MESSAGE VERSION KERNEL_RELEASE CPUS MEM_BYTES HOSTNAME REALTIME_NSEC ENTROPY ARGV ENV CWD USER "
     "PTY ROWS COLS TIMEOUT_USEC PID SIGNAL GROUP PROCESS PATH TARGET FOLLOW FILE RECURSIVE MODE PARENTS "
     "STREAM PORT SIZE EXIT_CODE EXIT_SIGNAL TIMED_OUT DISK_BYTES FREEZE_DISK "
-    "NETWORK MTU NAMESERVER LINK TOKEN".split(), 1)}
+    "NETWORK MTU NAMESERVER LINK TOKEN USER_OPTIONAL KEEP_ENV".split(), 1)}
 NAMES = {v: k for k, v in TAGS.items()}
 U64 = {"MEM_BYTES", "REALTIME_NSEC", "TIMEOUT_USEC", "SIZE", "DISK_BYTES"}
 STR = {"MESSAGE", "KERNEL_RELEASE"}
@@ -143,7 +143,7 @@ class Conn:
 
 
 class Agent:
-    def __init__(self, directory, claim=True, net=False, loopback=False, without=None):
+    def __init__(self, directory, claim=True, net=False, loopback=False, without=None, env=None, stdin=subprocess.DEVNULL):
         self.directory = str(directory)
         self.next_id = 1
         self.listener = socket.socket(socket.AF_UNIX)
@@ -155,7 +155,7 @@ class Agent:
             ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", *(["--net"] if net else []),
              *(["setpriv", f"--bounding-set=-{without}"] if without else []), HARNESS,
              self.directory, *(["loopback"] if loopback else [])],
-            stderr=self.errors, stdin=subprocess.DEVNULL)
+            stderr=self.errors, stdin=stdin, env={**os.environ, **(env or {})})
         self.accept()
         if claim:
             self.call(CLAIM, HOSTNAME="t", CPUS=1)

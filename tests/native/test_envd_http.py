@@ -91,6 +91,11 @@ def test_all_else_does(envd, token):
 def test_paths_and_methods_that_there_are_not(envd):
     assert envd.json("GET", "/nothing") == (404, {"code": 404, "message": "not found"})
     assert envd.json("GET", "/health/") == (404, {"code": 404, "message": "not found"})
+    message = "This endpoint is reserved for the E2B control plane and is not reachable through the sandbox URL"
+    for path in ("/init", "/freeze", "/unfreeze", "/fsfreeze", "/fsthaw", "/collapse", "/upgrade"):
+        for method in ("GET", "POST"):
+            for headers in ({}, {"X-Access-Token": "other"}):
+                assert envd.json(method, f"{path}?a=b", "{}", headers=headers) == (404, {"message": message, "path": path, "code": 404})
     assert envd.json("POST", "/health", b"{}") == (405, {"code": 405, "message": "method not allowed"})
 
 

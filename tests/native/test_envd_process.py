@@ -2,6 +2,7 @@
 """cube-agent as an ordinary process. Its envd: programs and terminals."""
 
 import base64
+import errno
 import fcntl
 import hashlib
 import json
@@ -15,7 +16,7 @@ from select import select as select_fds
 
 import pytest
 
-from agentlib import CLAIM, POWEROFF, SIGNAL, pattern, sanitized, until
+from agentlib import BUILD, CLAIM, POWEROFF, SIGNAL, AgentError, pattern, sanitized, until
 from envdlib import Envd, StreamError
 
 OK = {"exitCode": 0, "exited": True, "status": "exit status 0"}
@@ -127,11 +128,56 @@ def test_a_default_user_directory_and_no_token(fresh):
         envd.run("id")
 
 
+def test_a_default_user_that_need_not_be_there(fresh):
+    envd = Envd(fresh(), USER="nobody-here", USER_OPTIONAL=1)
+    assert envd.run("id", "-un")[1]["stdout"] == b"root\n"
+    envd.configure(USER="daemon", USER_OPTIONAL=1)
+    assert envd.run("id", "-un")[1]["stdout"] == b"daemon\n"
+
+
+def test_variables_that_are_kept(fresh):
+    def variables():
+        return envd.json("GET", "/envs")[1]
+    envd = Envd(fresh(), ENV=["A=1", "B=2"])
+    envd.configure(ENV=["B=3", "C=4"], KEEP_ENV=1)
+    assert variables() == {"E2B_SANDBOX": "true", "A": "1", "B": "3", "C": "4"}
+    envd.configure("token", KEEP_ENV=1)
+    assert variables() == {"E2B_SANDBOX": "true", "A": "1", "B": "3", "C": "4"}
+    envd.configure(ENV=["B=5"])
+    assert variables() == {"E2B_SANDBOX": "true", "B": "5"}
+
+
+def test_too_many_variables_change_nothing(fresh):
+    envd = Envd(fresh(), "secret", ENV=["A=1"])
+    with pytest.raises(AgentError, match="variables of envd: they are too many") as e:
+        envd.configure("secret", ENV=[f"V{i}=" for i in range(4097)])
+    assert e.value.errno == errno.E2BIG
+    assert envd.json("GET", "/envs")[1] == {"E2B_SANDBOX": "true", "A": "1"}
+
+
 def test_a_program_that_is_not_there_is_one_that_fails(envd):
     end, out = envd.run("no-such-program")
     assert end["exitCode"] == 127 and end["exited"] and b"no-such-program" in out["stderr"]
     end, out = envd.run("/etc/passwd")
     assert end["exitCode"] == 126 and b"ermission denied" in out["stderr"]
+
+
+@pytest.mark.skipif(sanitized(), reason="a sanitizer has to be the first that is loaded")
+@pytest.mark.parametrize("pty", [None, (80, 24)])
+def test_a_program_whose_output_can_not_be_followed_is_ended(fresh, tmp_path, pty):
+    full = tmp_path / "full"
+    (tmp_path / "agents-input").write_text("not of the program\n")
+    with open(tmp_path / "agents-input") as stdin:
+        agent = fresh(stdin=stdin, env={"LD_PRELOAD": str(BUILD / "tests/native/failing-epoll.so"), "FAILING_EPOLL": str(full)})
+    envd = Envd(agent)
+    with envd.start("sleep", "1000") as other:
+        pid = other.event()["start"]["pid"]
+        full.touch()
+        end, out = envd.run("/bin/sh", "-c", "echo out; sleep 1000", pty=pty)
+        assert end["status"] == "signal: killed" and not any(out.values()), (end, out)
+        full.unlink()
+        assert envd.run("echo", "out", pty=pty)[0] == OK
+        assert [p["pid"] for p in envd.call("process.Process/List", {})[1]["processes"]] == [pid]
 
 
 def test_standard_input(envd):

@@ -233,8 +233,8 @@ static void say_file(const char *what, const char *path) {
         put_string("\n");
 }
 
-static void do_make(Conn *c, uint32_t id, const char *what, Body body) {
-        say_file(what, find_string(body, AGENT_TAG_PATH));
+static void do_make(Conn *c, uint32_t id, const char *what, uint16_t tag, Body body) {
+        say_file(what, find_string(body, tag));
         send_frame(c, AGENT_OK, id);
 }
 
@@ -290,10 +290,14 @@ static void control_frame(Conn *c, const Header *h, Body body) {
                 do_stat(c, h->id, body);
                 break;
         case AGENT_MKDIR:
-                do_make(c, h->id, "made directory ", body);
+                do_make(c, h->id, "made directory ", AGENT_TAG_PATH, body);
                 break;
         case AGENT_SYMLINK:
-                do_make(c, h->id, "made link ", body);
+                do_make(c, h->id, "made link ", AGENT_TAG_PATH, body);
+                break;
+        case AGENT_ENVD:
+                /* There is no TCP here: nobody ever comes. */
+                do_make(c, h->id, "serves envd to ", AGENT_TAG_USER, body);
                 break;
         case AGENT_POWEROFF:
                 send_frame(c, AGENT_OK, h->id);

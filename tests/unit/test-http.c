@@ -3,8 +3,11 @@
 /* The agent's HTTP: the parser by itself, and a server on a port of loopback with limits of the test's. */
 #include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/fd-util.h"
+#include "guest/agent.h"
+#include "guest/connect.h"
 #include "guest/http-reply.h"
 #include "guest/http-server.h"
 #include "tests/unit/test.h"
@@ -164,7 +167,8 @@ TEST(a_query_that_is_no_query) {
         }
 }
 
-/* A server that answers a POST with its body, and a GET with "hello", in two parts when it is of /parts. */
+/* A server that answers a POST with its body, and a GET with "hello", in two parts when it is of /parts; with more than any
+ * socket holds when it is of /large, or by a stream that goes on when it is a POST of /stream. */
 
 typedef struct Server {
         Loop loop;
@@ -198,6 +202,33 @@ static void count_done(HttpConn *c) {
         server.done++;
 }
 
+#define LARGE MIB(64)
+
+static void reply_large(HttpConn *c) {
+        char *data = calloc(1, LARGE);
+
+        assert_true(data);
+        http_reply(c, 200, NULL, data, LARGE);
+        free(data);
+}
+
+static void stream_call(ConnectCall *call, json_object *request) {
+        char *data = malloc(LARGE);
+
+        assert_true(data);
+        memset(data, ' ', LARGE);
+        connect_send(call, data, LARGE);
+        free(data);
+}
+
+static void begin_stream(HttpConn *c) {
+        static const ConnectMethod method = { "/stream", true, "{\"keepalive\":{}}", stream_call };
+        static Agent agent;
+
+        agent = (Agent) { .loop = server.loop };
+        connect_begin(&agent, c, &method);
+}
+
 static void begin(HttpConn *c, void *userdata) {
         static const HttpHandler echo = { .complete = echo_complete, .done = count_done };
         static const HttpHandler parts = { .complete = parts_complete, .writable = parts_writable, .done = count_done };
@@ -209,8 +240,12 @@ static void begin(HttpConn *c, void *userdata) {
                 http_conn_set_handler(c, &parts, NULL);
         else if (http_path_is(http_request(c), "/silent"))
                 http_conn_set_handler(c, &silent, NULL);
+        else if (http_path_is(http_request(c), "/stream"))
+                begin_stream(c);
         else if (http_request(c)->method == HTTP_POST)
                 http_conn_set_handler(c, &echo, NULL);
+        else if (http_path_is(http_request(c), "/large"))
+                reply_large(c);
         else if (http_path_is(http_request(c), "/break"))
                 http_conn_break(c);
         else
@@ -431,3 +466,87 @@ TEST(a_client_that_goes_away_is_forgotten) {
         server_stop();
 }
 
+
+/* How many of its bytes wait for the client, once that does not change any more. */
+static size_t wait_stuck(void) {
+        size_t size = 0;
+
+        for (unsigned quiet = 0; quiet < 20; quiet++) {
+                turn(10);
+                size_t now = server.http.conns ? outbox_size(&server.http.conns->out) : 0;
+                if (now == 0 || now != size)
+                        quiet = 0;
+                size = now;
+        }
+        return size;
+}
+
+TEST(who_takes_nothing_of_what_it_is_sent_is_cut) {
+        HttpLimits limits = HTTP_LIMITS_DEFAULT;
+
+        limits.write_usec = 50 * USEC_PER_MSEC;
+        int port = server_start(&limits);
+        _cleanup_close_ int fd = client(port);
+        say(fd, "GET /large HTTP/1.1\r\n\r\n");
+        for (unsigned i = 0; i < 3000 && server.http.n_conns == 0; i++)
+                turn(10);
+        for (unsigned i = 0; i < 3000 && server.http.n_conns > 0; i++)
+                turn(10);
+        assert_eq(server.http.n_conns, 0);
+        server_stop();
+}
+
+/* The whole of what was sent, and nothing is left. */
+static void take_all(int fd) {
+        static char buf[1024 * 1024];
+
+        for (unsigned i = 0; i < 100000 && outbox_size(&server.http.conns->out) > 0; i++) {
+                while (read(fd, buf, sizeof(buf)) > 0)
+                        ;
+                turn(10);
+        }
+        while (read(fd, buf, sizeof(buf)) > 0)
+                ;
+}
+
+TEST(who_takes_it_late_has_time_for_the_next_request) {
+        HttpLimits limits = HTTP_LIMITS_DEFAULT;
+
+        limits.body_usec = limits.head_usec = 50 * USEC_PER_MSEC;
+        _cleanup_close_ int fd = client(server_start(&limits));
+        say(fd, "GET /large HTTP/1.1\r\n\r\n");
+        assert_true(wait_stuck() > 0);
+        take_all(fd);
+        for (unsigned i = 0; i < 10; i++)
+                turn(20);
+        say(fd, "GET / HTTP/1.1\r\n\r\n");
+        assert_heard(fd, "hello");
+        server_stop();
+}
+
+TEST(a_client_that_does_not_read_gets_no_signs_of_life) {
+        _cleanup_close_ int fd = client(server_start(&HTTP_LIMITS_DEFAULT));
+        struct timespec begin_time, now;
+
+        say(fd, "POST /stream HTTP/1.1\r\nContent-Type: application/connect+json\r\nKeepalive-Ping-Interval: 1\r\n"
+                "Content-Length: 7\r\n\r\n");
+        assert_eq(write(fd, "\0\0\0\0\2{}", 7), 7);
+        size_t stuck = wait_stuck();
+        assert_true(stuck > 0);
+        clock_gettime(CLOCK_MONOTONIC, &begin_time);
+        do {
+                turn(50);
+                clock_gettime(CLOCK_MONOTONIC, &now);
+        } while (now.tv_sec < begin_time.tv_sec + 4);
+        assert_eq(outbox_size(&server.http.conns->out), stuck);
+        take_all(fd);
+        /* Envelopes have zeros in them. */
+        char heard[256];
+        ssize_t n = -1;
+        for (unsigned i = 0; i < 2000 && n <= 0; i++) {
+                turn(10);
+                n = read(fd, heard, sizeof(heard));
+        }
+        assert_true(n > 0 && memmem(heard, (size_t) n, "keepalive", 9));
+        server_stop();
+}

@@ -39,8 +39,10 @@ TEST(envd) {
 
         tlv_put_str(&w, AGENT_TAG_TOKEN, "t");
         tlv_put_str(&w, AGENT_TAG_USER, "user");
+        tlv_put_u32(&w, AGENT_TAG_USER_OPTIONAL, 1);
         tlv_put_str(&w, AGENT_TAG_ENV, "A=b");
         assert_ok(parse(&q, AGENT_ENVD, &w, message));
+        assert_true(q.user_optional && !q.keep_env);
         assert_streq(q.token, "t");
         assert_streq(q.user, "user");
         assert_true(!request_has(&q, AGENT_TAG_PORT));

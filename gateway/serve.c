@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "gateway/bus-json.h"
+#include "gateway/labels.h"
+#include "gateway/log.h"
+#include "gateway/serve.h"
+
+/* Of E2B's templates. A guest whose image has none serves root. */
+#define USER "user"
+
+static int append_token(sd_bus_message *m, const Request *r, const ServeSpec *s) {
+        char token[TOKEN_SIZE];
+
+        if (!s->secure)
+                return 0;
+        token_derive(&r->gateway->host_key, "envd", s->id, token);
+        int k = sd_bus_message_append(m, "{sv}", "token", "s", token);
+        explicit_bzero(token, sizeof(token));
+        return k;
+}
+
+static int append_variable(sd_bus_message *m, const char *name, const char *value) {
+        _cleanup_free_ char *text = NULL;
+
+        if (asprintf(&text, "%s=%s", name, value) < 0) {
+                text = NULL;
+                return -ENOMEM;
+        }
+        int k = sd_bus_message_append_basic(m, 's', text);
+        explicit_bzero(text, strlen(text));
+        return k;
+}
+
+static int append_variables(sd_bus_message *m, const ServeSpec *s) {
+        int k = sd_bus_message_open_container(m, 'e', "sv");
+
+        if (k >= 0)
+                k = sd_bus_message_append_basic(m, 's', "env");
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'v', "as");
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'a', "s");
+        if (k >= 0)
+                k = append_variable(m, "E2B_SANDBOX_ID", s->id);
+        if (k >= 0)
+                k = append_variable(m, "E2B_TEMPLATE_ID", s->template_id);
+        if (s->variables) {
+                json_object_object_foreach(s->variables, name, value) {
+                        if (k >= 0)
+                                k = append_variable(m, name, json_object_get_string(value));
+                }
+        }
+        for (unsigned i = 0; k >= 0 && i < 3; i++)
+                k = sd_bus_message_close_container(m);
+        return k;
+}
+
+static int make_call(Request *r, const ServeSpec *s, sd_bus_message **ret) {
+        char path[CUBE_BUS_PATH_MAX];
+
+        int k = cubed_message(r, client_path(path, CUBE_BUS_PATH_SANDBOX, s->id), CUBE_BUS_SANDBOX, "ServeEnvd", ret);
+        if (k >= 0)
+                k = sd_bus_message_sensitive(*ret);
+        if (k >= 0)
+                k = sd_bus_message_open_container(*ret, 'a', "{sv}");
+        if (k >= 0)
+                k = append_token(*ret, r, s);
+        if (k >= 0)
+                k = sd_bus_message_append(*ret, "{sv}", "user", "s", USER);
+        if (k >= 0)
+                k = sd_bus_message_append(*ret, "{sv}", "user-optional", "b", 1);
+        if (k >= 0 && s->keep)
+                k = sd_bus_message_append(*ret, "{sv}", "keep-env", "b", 1);
+        if (k >= 0)
+                k = append_variables(*ret, s);
+        return k < 0 ? k : sd_bus_message_close_container(*ret);
+}
+
+ServeSpec serve_spec(const Request *r, bool keep, json_object *variables) {
+        return (ServeSpec) {
+                .id = r->sandbox_id,
+                .template_id = info_string(r->sandbox, "Template"),
+                .secure = streq(info_string(info_get(r->sandbox, "Labels"), LABEL_SECURE), "yes"),
+                .keep = keep,
+                .variables = variables,
+        };
+}
+
+void serve_envd(Request *r, const ServeSpec *s, CubedDone done) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = make_call(r, s, &m);
+        cubed_call(r, m, k, done);
+}
+
+static int on_killed(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        const sd_bus_error *error = sd_bus_message_get_error(reply);
+
+        if (error && !sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_SANDBOX) &&
+            !sd_bus_error_has_name(error, SD_BUS_ERROR_UNKNOWN_OBJECT))
+                (void) log_full_errno(LOG_WARNING, 0, "A sandbox that could not be served was not killed, its time-out ends it: %s",
+                                      client_error_text(error, 0));
+        return 1;
+}
+
+void serve_give_up(Request *r, const char *id) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        char path[CUBE_BUS_PATH_MAX];
+
+        int k = cubed_message(r, client_path(path, CUBE_BUS_PATH_SANDBOX, id), CUBE_BUS_SANDBOX, "Kill", &m);
+        if (k >= 0)
+                k = sd_bus_call_async(r->gateway->bus, NULL, m, on_killed, NULL, UINT64_MAX);
+        if (k < 0)
+                (void) log_full_errno(LOG_WARNING, k, "Sandbox %s could not be served, and not be killed, its time-out ends it: %m", id);
+}
+
+unsigned serve_status(const sd_bus_error *error) {
+        if (sd_bus_error_has_name(error, BUS_ERROR_GUEST_TIMEOUT))
+                return MHD_HTTP_GATEWAY_TIMEOUT;
+        if (sd_bus_error_has_name(error, BUS_ERROR_NO_RESOURCES) || sd_bus_error_has_name(error, SD_BUS_ERROR_SERVICE_UNKNOWN) ||
+            sd_bus_error_has_name(error, SD_BUS_ERROR_NAME_HAS_NO_OWNER) || sd_bus_error_has_name(error, SD_BUS_ERROR_NO_REPLY))
+                return MHD_HTTP_SERVICE_UNAVAILABLE;
+        return MHD_HTTP_INTERNAL_SERVER_ERROR;
+}
