@@ -56,6 +56,8 @@ static int start(Sandbox *s, sd_bus_error *error) {
         p->kept_as = SANDBOX_CREATING;
         p->create_done = NULL;
         sandbox_set_state(s, before);
+        /* What it was parked with went. */
+        sandbox_park_later(s);
         return r;
 }
 
