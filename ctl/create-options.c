@@ -23,6 +23,16 @@ static int parse_checkpoint(const char *s, uint64_t *ret) {
         return 1;
 }
 
+static int parse_auto_resume(CreateOptions *o, const char *s) {
+        int r = s ? parse_bool(s) : 1;
+
+        if (r < 0)
+                return ctl_usage("--auto-resume=%s is neither yes nor no.", s);
+        o->auto_resume = r;
+        o->auto_resume_given = true;
+        return 1;
+}
+
 static int add_label(CreateOptions *o, const char *s) {
         if (!strchr(s, '=') || *s == '=')
                 return ctl_usage("--label=%s is not KEY=VALUE.", s);
@@ -53,6 +63,8 @@ int create_option(CreateOptions *o, int c) {
                 return value_time("idle-timeout", optarg, &o->idle_timeout_usec);
         case CREATE_ON_TIMEOUT:
                 return parse_on_timeout(optarg, &o->on_timeout);
+        case CREATE_AUTO_RESUME:
+                return parse_auto_resume(o, optarg);
         case CREATE_CHECKPOINT:
                 return parse_checkpoint(optarg, &o->checkpoint_usec);
         case CREATE_HOSTNAME:
@@ -120,6 +132,8 @@ int create_options_append(sd_bus_message *m, const CreateOptions *o) {
                 r = append_u64(m, "idle-timeout", o->idle_timeout_usec);
         if (r >= 0)
                 r = append_string(m, "on-timeout", o->on_timeout);
+        if (r >= 0 && o->auto_resume_given)
+                r = sd_bus_message_append(m, "{sv}", "auto-resume", "b", (int) o->auto_resume);
         if (r >= 0)
                 r = append_checkpoint(m, o->checkpoint_usec);
         if (r >= 0 && o->cpus > 0)

@@ -22,6 +22,7 @@ typedef struct CreateOptions {
         char **labels;        /* KEY=VALUE */
         PolicyOptions policy;
         LimitOptions limits;
+        bool auto_resume, auto_resume_given;
         bool bind_client;
 } CreateOptions;
 
@@ -32,6 +33,7 @@ enum {
         CREATE_TIMEOUT,
         CREATE_IDLE_TIMEOUT,
         CREATE_ON_TIMEOUT,
+        CREATE_AUTO_RESUME,
         CREATE_CHECKPOINT,
         CREATE_HOSTNAME,
         CREATE_LABEL,
@@ -43,6 +45,7 @@ enum {
         { "timeout", required_argument, NULL, CREATE_TIMEOUT },                 \
         { "idle-timeout", required_argument, NULL, CREATE_IDLE_TIMEOUT },       \
         { "on-timeout", required_argument, NULL, CREATE_ON_TIMEOUT },           \
+        { "auto-resume", optional_argument, NULL, CREATE_AUTO_RESUME },         \
         { "checkpoint", required_argument, NULL, CREATE_CHECKPOINT },           \
         { "label", required_argument, NULL, CREATE_LABEL },                     \
         POLICY_OPTIONS("network"),                                              \
@@ -60,6 +63,7 @@ enum {
         "     --timeout=TIME       Lifetime of the sandbox: 30s, 1h, infinity\n"        \
         "     --idle-timeout=TIME  How long it may do nothing\n"                        \
         "     --on-timeout=kill|pause|pause-disk  What either of them does\n"           \
+        "     --auto-resume[=BOOL] Paused, it is resumed by connections of this host\n"  \
         "     --checkpoint=exec|INTERVAL  Save its state before each exec, or that often\n" \
         "     --label=KEY=VALUE    May be repeated\n"                                   \
         "     --network=deny|internet  What it may reach: nothing, or all but private networks\n" \

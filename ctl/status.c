@@ -105,6 +105,8 @@ static void print_idle(json_object *o) {
                 printf("%12s: after %s without work\n", "Idle end", format_usec(span, usec));
         if (!streq(properties_string(o, "OnTimeout"), "kill"))
                 print_line("Then", properties_string(o, "OnTimeout"));
+        if (properties_u64(o, "AutoResume") > 0)
+                print_line("Resumed by", "connections of this host");
 }
 
 static void print_present(json_object *o, const char *id) {

@@ -59,6 +59,7 @@ static const ConfigKey keys[] = {
         KEY("Sandbox", "DefaultTimeout", TYPE_USEC, default_timeout_usec, "5min", USEC_PER_SEC),
         KEY("Sandbox", "DefaultIdleTimeout", TYPE_USEC, default_idle_timeout_usec, "infinity", USEC_PER_SEC),
         KEY("Sandbox", "DefaultOnTimeout", TYPE_END, default_on_timeout, "kill", 0),
+        KEY("Sandbox", "AutoResumeTimeout", TYPE_USEC, auto_resume_timeout_usec, "5min", USEC_PER_SEC),
         KEY("Sandbox", "BootTimeout", TYPE_USEC, boot_timeout_usec, "60s", USEC_PER_SEC),
         KEY("Sandbox", "StopTimeout", TYPE_USEC, stop_timeout_usec, "10s", USEC_PER_SEC),
         KEY("Sandbox", "BuildTimeout", TYPE_USEC, build_timeout_usec, "1h", USEC_PER_SEC),

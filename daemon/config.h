@@ -48,6 +48,7 @@ typedef struct Config {
         uint64_t default_timeout_usec;     /* DefaultTimeout=5min; UINT64_MAX = none */
         uint64_t default_idle_timeout_usec; /* DefaultIdleTimeout=infinity; UINT64_MAX = none */
         int default_on_timeout;            /* DefaultOnTimeout=kill; a SandboxEnd */
+        uint64_t auto_resume_timeout_usec; /* AutoResumeTimeout=5min: so long it lives at least */
         uint64_t boot_timeout_usec;        /* BootTimeout=60s */
         uint64_t stop_timeout_usec;        /* StopTimeout=10s */
         uint64_t build_timeout_usec;       /* BuildTimeout=1h; UINT64_MAX = none */

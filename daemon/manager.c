@@ -514,6 +514,7 @@ int manager_startup(Manager *m) {
         if (r < 0)
                 log_warning_errno(r, "Failed to look for the sandboxes of an earlier cubed: %m");
         manager_load_kept(m);
+        manager_park_sandboxes(m);
         snapshot_store_clean(m->snapshots);
         manager_remove_left_overlays(m);
         r = manager_start_probe(m);

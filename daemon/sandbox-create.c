@@ -94,10 +94,14 @@ void sandbox_send_time(Sandbox *s) {
 
 static int start_timeouts(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
+        uint64_t timeout_usec = s->timeout_usec;
 
-        if (s->timeout_usec != UINT64_MAX) {
-                p->deadline_boot_usec = usec_add(clock_usec(CLOCK_BOOTTIME), s->timeout_usec);
-                s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), s->timeout_usec);
+        /* Who woke it has not asked for so short a time, and may not know of it. */
+        if (p->auto_resuming)
+                timeout_usec = MAX(timeout_usec, s->manager->config.auto_resume_timeout_usec);
+        if (timeout_usec != UINT64_MAX) {
+                p->deadline_boot_usec = usec_add(clock_usec(CLOCK_BOOTTIME), timeout_usec);
+                s->deadline_usec = usec_add(clock_usec(CLOCK_REALTIME), timeout_usec);
         }
         sandbox_touch(s);
         int r = sandbox_arm_deadline(s);
@@ -157,6 +161,8 @@ static void sandbox_runs(Sandbox *s) {
                 fail_errno(s, r, "saving its state");
                 return;
         }
+        p->auto_resuming = false;
+        p->park_delay_usec = 0;
         sandbox_set_state(s, SANDBOX_RUNNING);
         tell_running(s, resumed);
         sandbox_send_time(s);

@@ -49,6 +49,7 @@ void sandbox_end(Sandbox *s, VmmExitReason reason) {
         if (p->kept_as == SANDBOX_CREATING)
                 sandbox_set_state(s, SANDBOX_STOPPING);
         p->step_timer = sd_event_source_disable_unref(p->step_timer);
+        sandbox_drop_park(s);
         (void) sandbox_network_close(s, NULL);
 
         if (p->process.pid_fd < 0 || p->exited) {

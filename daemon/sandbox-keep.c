@@ -333,13 +333,14 @@ void sandbox_unmake(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
         drop_sources(p);
+        sandbox_drop_park(s);
         drop_process(s);
         close_fds(p);
         sandbox_remove_files(p->dir);
         sandbox_unlink_overlay(s);
         sd_bus_error_free(&p->error);
         p->agent_ready = p->agent_lost = p->end_expected = p->vmm_lost = p->exited = p->adopted = false;
-        p->idle_asking = p->idle_was_busy = false;
+        p->idle_asking = p->idle_was_busy = p->auto_resuming = false;
         p->was_running = true;
         p->n_device_errors = 0;
         p->step = STEP_SLOT;

@@ -34,7 +34,7 @@ static int on_slot_source(sd_event_source *source, void *userdata) {
         return 0;
 }
 
-static void take_over(Sandbox *s, NetworkSlot *slot) {
+void sandbox_take_over_slot(Sandbox *s, NetworkSlot *slot) {
         struct SandboxPrivate *p = s->priv;
         bool moved = s->slot != 0 && s->slot != slot->slot;
 
@@ -54,9 +54,16 @@ static void take_over(Sandbox *s, NetworkSlot *slot) {
         sandbox_changed(s, "NetworkAddress6");
 }
 
-static void on_slot(int error, const char *message, NetworkSlot *slot, void *userdata) {
-        Sandbox *s = userdata;
+/* In a round of its own: what follows is a fork. */
+static int go_on(Sandbox *s) {
+        return sd_event_add_defer(s->manager->event, &s->priv->slot_source, on_slot_source, s);
+}
 
+static void on_slot(int error, const char *message, NetworkSlot *slot, void *userdata) {
+        sandbox_give_slot(userdata, error, message, slot);
+}
+
+void sandbox_give_slot(Sandbox *s, int error, const char *message, NetworkSlot *slot) {
         if (!sandbox_in_making(s) || s->priv->exited || sd_bus_error_is_set(&s->priv->error))
                 return;
         /* Networks were renumbered, or somebody else has it: better another address than no sandbox. */
@@ -70,9 +77,8 @@ static void on_slot(int error, const char *message, NetworkSlot *slot, void *use
                 sandbox_failf(s, network_error_name(error), "Sandbox %s got no place in the network: %s", s->id, message);
                 return;
         }
-        take_over(s, slot);
-        /* In a round of its own: what follows is a fork. */
-        int r = sd_event_add_defer(s->manager->event, &s->priv->slot_source, on_slot_source, s);
+        sandbox_take_over_slot(s, slot);
+        int r = go_on(s);
         if (r < 0)
                 sandbox_failf(s, BUS_ERROR_NO_RESOURCES, "Sandbox %s could not be started: %s", s->id, strerror(-r));
 }
@@ -80,11 +86,21 @@ static void on_slot(int error, const char *message, NetworkSlot *slot, void *use
 int sandbox_take_slot(Sandbox *s, void (*taken)(Sandbox *s), sd_bus_error *error) {
         const char *failure = host_network_failure(network(s));
 
-        if (failure)
-                return sd_bus_error_setf(error, BUS_ERROR_HOST_UNSUPPORTED, "%s", failure);
         s->priv->slot_taken = taken;
         s->priv->slot_other = false;
-        int r = host_network_take_slot(network(s), s->slot, on_slot, s);
+        int r = 0;
+        switch (sandbox_leave_park(s)) {
+        case SANDBOX_PLACE_THERE:
+                r = go_on(s);
+                break;
+        case SANDBOX_PLACE_NONE:
+                if (failure)
+                        return sd_bus_error_setf(error, BUS_ERROR_HOST_UNSUPPORTED, "%s", failure);
+                r = host_network_take_slot(network(s), s->slot, on_slot, s);
+                break;
+        case SANDBOX_PLACE_COMES:
+                break;
+        }
         return r < 0 ? sd_bus_error_set_errno(error, r) : 0;
 }
 
@@ -142,6 +158,7 @@ static void open_finish(Sandbox *s, const char *name, const char *message) {
 
         s->priv->net_opening = false;
         s->priv->net_open = !name;
+        s->priv->net_parked = s->priv->net_parked && name;
         if (name)
                 (void) sd_bus_error_setf(&e, name, "The network of sandbox %s can't be opened: %s", s->id, message);
         if (opened)
@@ -191,6 +208,19 @@ static int claim(Sandbox *s) {
         return net_client_claim(net, s->slot, &entry);
 }
 
+int sandbox_network_park(Sandbox *s) {
+        NetClient *net = s->manager->net;
+        NetEntry before, entry = { .policy = NET_POLICY_DENY, .flags = NET_ENTRY_PARKED, .owner = s->owner_uid };
+
+        int r = net_client_get_entry(net, s->slot, &before);
+        if (r < 0)
+                return r;
+        entry.generation = before.generation + 1;
+        r = net_client_claim(net, s->slot, &entry);
+        s->priv->net_parked = r >= 0;
+        return r;
+}
+
 /* 1: open, 0: a callback goes on. */
 static int open_step(Sandbox *s) {
         int r;
@@ -231,6 +261,7 @@ int sandbox_network_open(Sandbox *s, void (*opened)(Sandbox *s, const sd_bus_err
         p->net_opening = false;
         p->net_opened = NULL;
         p->net_open = r > 0;
+        p->net_parked = p->net_parked && r < 0;
         return r;
 }
 
@@ -315,10 +346,17 @@ static void close_failed(Sandbox *s, const char *why) {
         close_finish(s);
 }
 
+/* Who connects to one that is being paused and will be parked need not know that it was away. */
+static int quiesce(Sandbox *s) {
+        bool parks = s->priv->kept_as == SANDBOX_PAUSED && sandbox_parks(s);
+
+        return (parks ? net_client_park : net_client_quiesce)(s->manager->net, s->slot, on_closed, s);
+}
+
 static void on_ready_to_close(int error, const char *message, void *userdata) {
         Sandbox *s = userdata;
 
-        int r = error < 0 ? error : net_client_quiesce(s->manager->net, s->slot, on_closed, s);
+        int r = error < 0 ? error : quiesce(s);
         if (r < 0)
                 close_failed(s, error < 0 ? message : strerror(-r));
 }
@@ -343,9 +381,9 @@ static void on_closed(int error, const NetResult *result, void *userdata) {
 static void begin_close(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
 
-        p->net_open = false;
+        p->net_open = p->net_parked = false;
         p->net_closing = true;
-        int r = net_client_quiesce(s->manager->net, s->slot, on_closed, s);
+        int r = quiesce(s);
         if (netd_is_away(r)) {
                 shut(s);
                 p->net_close_again = true;
@@ -361,7 +399,7 @@ bool sandbox_network_close(Sandbox *s, void (*closed)(Sandbox *s)) {
         /* What was about to be opened is not: its callbacks find that nobody wants it any more. */
         p->net_opening = false;
         p->net_opened = NULL;
-        if (!p->net_closing && s->slot != 0 && p->net_open)
+        if (!p->net_closing && s->slot != 0 && (p->net_open || p->net_parked))
                 begin_close(s);
         if (p->net_closing && closed)
                 p->net_closed = closed;

@@ -6,16 +6,19 @@
  * the guest goes on as if nothing had been; from then on the sandbox is a paused one, whatever happens to its VMM or
  * to us. Without memory the guest's agent freezes its file system first, and it is thawed when it comes to nothing. */
 
+#include "base/fd-util.h"
 #include "daemon/audit.h"
 #include "daemon/capture.h"
 #include "daemon/host-network.h"
 #include "daemon/log.h"
+#include "daemon/parked-tap.h"
 #include "daemon/sandbox-private.h"
 #include "dbus/bus-errors.h"
 
 /* It writes out what is dirty in the guest. */
 #define FREEZE_TIMEOUT_USEC (120 * USEC_PER_SEC)
 #define THAW_TIMEOUT_USEC (30 * USEC_PER_SEC)
+#define HELLO_TIMEOUT_USEC (10 * USEC_PER_SEC)
 
 struct Pausing {
         Turn turn;
@@ -26,11 +29,13 @@ struct Pausing {
         Capture *capture;
         Snapshot *snapshot;        /* in use by us, once it is there */
         unsigned n_waits;          /* callbacks that will come; it is freed after the last one */
+        int netns_fd, tap_fd;      /* of its VMM, for one that parks */
 };
 
 static void pausing_free(Pausing *g) {
         if (g->snapshot)
                 snapshot_release(g->snapshot);
+        close_many((int[]) { g->netns_fd, g->tap_fd }, 2);
         free(g);
 }
 
@@ -116,6 +121,7 @@ void sandbox_paused(Sandbox *s) {
         Pausing *g = TAKE_PTR(s->priv->pausing);
 
         audit_paused(s->manager->audit, s);
+        sandbox_park(s, g ? TAKE_FD(g->netns_fd) : -EBADF, g ? TAKE_FD(g->tap_fd) : -EBADF);
         if (g) {
                 sandbox_end_turn(s, &g->turn);
                 pausing_free(g);
@@ -160,6 +166,43 @@ static void keep(Pausing *g) {
                 cancel_errno(g, r, "writing its description");
 }
 
+static void take_tap(Pausing *g, const PacketBody *body) {
+        TlvReader reader = TLV_READER_INIT(body->data, body->size);
+        uint32_t role;
+        size_t i = 0;
+        Tlv t;
+
+        while (g->tap_fd < 0 && tlv_next(&reader, &t) > 0)
+                if (t.tag == VMM_TAG_FD && i < body->n_fds) {
+                        if (tlv_get_u32(&t, &role) >= 0 && role == VMM_FD_TAP &&
+                            parked_tap_check(body->fds[i], g->sandbox->vmm_pid, &g->netns_fd) >= 0)
+                                g->tap_fd = TAKE_FD(body->fds[i]);
+                        i++;
+                }
+}
+
+static void on_hello(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
+        Pausing *g = userdata;
+
+        if (!pausing_wanted(g) || vmm_gone(g->sandbox))
+                return;
+        take_tap(g, body);
+        if (g->tap_fd < 0)
+                log_warning("Sandbox %s: its VMM did not hand out its tap, its place is made anew: %s", g->sandbox->id, message);
+        keep(g);
+}
+
+/* Those who connect from now on wait in it. */
+static void fetch_tap(Pausing *g) {
+        Sandbox *s = g->sandbox;
+
+        int r = s->auto_resume && g->snapshot->has_memory ?
+                vmm_client_call(s->priv->vmm, VMM_OP_HELLO, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_hello, g) : -ENOTCONN;
+        g->n_waits += r >= 0;
+        if (r < 0)
+                keep(g);
+}
+
 /* Checkpoints need not have reached the disk while it ran: the host might go down now. */
 static Snapshot *find_volatile(const Sandbox *s) {
         const SnapshotStore *store = s->manager->snapshots;
@@ -189,7 +232,7 @@ static void on_synced(Snapshot *n, int error, void *userdata) {
                 log_warning_errno(error, "Snapshot %s may not outlive a crash of the host: %m", n->id);
         next = error < 0 ? NULL : find_volatile(g->sandbox);
         if (!next || sync_next(g, next) < 0)
-                keep(g);
+                fetch_tap(g);
 }
 
 static int sync_next(Pausing *g, Snapshot *n) {
@@ -295,7 +338,13 @@ static int take_turn(Sandbox *s, bool memory, sd_bus_error *error) {
         if (!g)
                 return sd_bus_error_set_errno(error, ENOMEM);
 
-        *g = (Pausing) { .turn = { .start = on_turn, .drop = on_drop }, .sandbox = s, .memory = memory };
+        *g = (Pausing) {
+                .turn = { .start = on_turn, .drop = on_drop },
+                .sandbox = s,
+                .memory = memory,
+                .netns_fd = -EBADF,
+                .tap_fd = -EBADF,
+        };
         int r = sandbox_take_turn(s, &g->turn, error);
         if (r < 0) {
                 free(g);

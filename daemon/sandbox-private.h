@@ -8,6 +8,7 @@
  * there is one way out: sandbox_fail() or an end of the VMM lead to sandbox-exit.c, which finishes
  * it in a round of the loop of its own. Nobody else frees a sandbox that has started. */
 
+#include "daemon/host-network.h"
 #include "daemon/manager-private.h"
 #include "daemon/sandbox-turn.h"
 #include "daemon/sandbox.h"
@@ -26,6 +27,14 @@ typedef enum SandboxStep {
         STEP_RUNNING,
         _STEP_MAX_SANDBOX,
 } SandboxStep;
+
+/* The place in the network of a paused sandbox that connections resume: sandbox-park.c. */
+typedef enum ParkState {
+        PARK_NONE,
+        PARK_WAITING,              /* in line for links */
+        PARK_ASKED,                /* cube-netd makes them */
+        PARK_PARKED,               /* netns_fd and tap_fd are there, and the tap is watched */
+} ParkState;
 
 typedef struct Pausing Pausing;
 typedef struct KeepWrite KeepWrite;
@@ -51,7 +60,7 @@ struct SandboxPrivate {
         unsigned n_device_errors;
         bool was_running;
 
-        /* Until they are handed over. */
+        /* Until they are handed over; two of them also while it is parked. */
         int listen_fd, netns_fd, tap_fd, kvm_fd;
         /* Kept. */
         int console_fd;            /* logs, and why a boot went wrong */
@@ -101,11 +110,17 @@ struct SandboxPrivate {
         bool net_open;             /* what its policy allows passes */
         bool net_opening, net_closing; /* a callback goes on */
         bool net_close_again;      /* asked for a second time */
+        bool net_parked;           /* connections of the host wait in its tap, for somebody who resumes it */
         bool net_limits_set;       /* its own, in this slot */
         void (*net_opened)(Sandbox *s, const sd_bus_error *error);
         void (*net_closed)(Sandbox *s);
         bool finish_waits;         /* for net_closing */
         struct StatisticsRequest *statistics; /* that wait for cube-netd */
+
+        ParkState park;
+        sd_event_source *park_source, *park_timer;
+        uint64_t park_delay_usec;  /* until it is tried again; 0: nothing has gone wrong */
+        bool auto_resuming;        /* a connection began the resume that is under way */
 
         uint64_t deadline_boot_usec; /* CLOCK_BOOTTIME; UINT64_MAX = none */
         uint64_t active_boot_usec;   /* CLOCK_BOOTTIME: when it was last seen not idle */
@@ -223,6 +238,12 @@ void sandbox_put_network(const Sandbox *s, TlvWriter *w);
 int sandbox_network_open(Sandbox *s, void (*opened)(Sandbox *s, const sd_bus_error *error));
 /* Of one that runs, unless somebody opens it in a moment: it could not be before. */
 void sandbox_network_reopen(Sandbox *s);
+/* It has this place from now on, and its descriptors. */
+void sandbox_take_over_slot(Sandbox *s, NetworkSlot *slot);
+/* Of one in the making: what was asked for is here. */
+void sandbox_give_slot(Sandbox *s, int error, const char *message, NetworkSlot *slot);
+/* What the host's processes begin waits in its tap. */
+int sandbox_network_park(Sandbox *s);
 /* Nothing passes. True while the host's connections to it are being ended: then the end of its VMM waits for that, and
  * closed, which may be NULL, is called. */
 bool sandbox_network_close(Sandbox *s, void (*closed)(Sandbox *s));
@@ -230,6 +251,27 @@ bool sandbox_network_close(Sandbox *s, void (*closed)(Sandbox *s));
 void sandbox_network_renew(Sandbox *s);
 /* With its VMM. */
 void sandbox_drop_network(Sandbox *s);
+
+/* sandbox-park.c */
+/* Paused with its memory, as it will be in a moment or is, connections resume it. */
+bool sandbox_parks(const Sandbox *s);
+/* Of one that has just been paused: netns_fd and tap_fd are those of its VMM, or there are none, and others are made. Does
+ * nothing for one that does not park. */
+void sandbox_park(Sandbox *s, int netns_fd, int tap_fd);
+typedef enum SandboxPlace {
+        SANDBOX_PLACE_NONE,
+        SANDBOX_PLACE_THERE,       /* in netns_fd and tap_fd */
+        SANDBOX_PLACE_COMES,       /* sandbox_give_slot() is called */
+} SandboxPlace;
+/* It is resumed. */
+SandboxPlace sandbox_leave_park(Sandbox *s);
+/* Its links can't be had, or used, now: connections are refused, and it is tried again after a while. Of one that does not
+ * park any more they are given up. */
+void sandbox_park_later(Sandbox *s);
+/* It goes; what it has in netns_fd and tap_fd stays. */
+void sandbox_drop_park(Sandbox *s);
+/* Those that are found paused when cubed starts. */
+void manager_park_sandboxes(Manager *m);
 
 /* sandbox-exit.c */
 void sandbox_schedule_finish(Sandbox *s);

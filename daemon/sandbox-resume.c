@@ -69,6 +69,8 @@ static int start(Sandbox *s, bool memory, sd_bus_error *error) {
         p->kept_as = SANDBOX_CREATING;
         p->create_done = NULL;
         sandbox_set_state(s, before);
+        /* What it was parked with went. */
+        sandbox_park_later(s);
         return r;
 }
 

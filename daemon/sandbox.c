@@ -122,6 +122,8 @@ static void private_free(Sandbox *s) {
         sd_event_source_disable_unref(p->limits_timer);
         sd_event_source_disable_unref(p->checkpoint_timer);
         sd_event_source_disable_unref(p->finish_source);
+        sd_event_source_disable_unref(p->park_source);
+        sd_event_source_disable_unref(p->park_timer);
         vmm_client_free(p->vmm);
         scope_free(p->scope);
         vmm_process_done(&p->process);

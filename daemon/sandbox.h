@@ -67,6 +67,7 @@ typedef struct SandboxSpec {
         uint64_t timeout_usec;             /* lifetime; UINT64_MAX = none */
         uint64_t idle_timeout_usec;        /* UINT64_MAX = none */
         SandboxEnd on_timeout;
+        bool auto_resume;                  /* paused with its memory, connections of the host resume it */
         uint64_t checkpoint_usec;          /* interval; 0 = none, UINT64_MAX: before each exec */
         uint64_t cpu_quota_usec;           /* per second; 0 = cpus x 100 % */
         const char *hostname;
@@ -102,6 +103,7 @@ struct Sandbox {
         uint64_t deadline_usec;            /* realtime; UINT64_MAX = none, and while it is paused */
         uint64_t idle_timeout_usec;        /* UINT64_MAX = none */
         SandboxEnd on_timeout;
+        bool auto_resume;
         uint64_t checkpoint_usec;
         bool builder;                      /* of a template: in no list, quota and audit trail, known to its build
                                               alone, and ended with that, or by the next cubed */
@@ -203,6 +205,8 @@ int sandbox_fork(Sandbox *s, size_t n, const SandboxSpec *spec, ForkDone done, v
 int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error);
 /* UINT64_MAX = none. */
 int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error);
+/* Whether connections of the host resume it when it is paused; of one that is, from now on. */
+int sandbox_set_auto_resume(Sandbox *s, bool auto_resume, sd_bus_error *error);
 /* 0 leaves a limit as it is. */
 typedef struct SandboxLimits {
         uint64_t mem_bytes;

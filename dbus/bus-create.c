@@ -202,6 +202,7 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "timeout", BUS_OPTION_U64, &spec.timeout_usec, BUS_OPTION_NONZERO },
                 { "idle-timeout", BUS_OPTION_U64, &spec.idle_timeout_usec, BUS_OPTION_NONZERO },
                 { "on-timeout", BUS_OPTION_STRING, &on_timeout, 0 },
+                { "auto-resume", BUS_OPTION_BOOL, &spec.auto_resume, 0 },
                 { "checkpoint", BUS_OPTION_STRING, &checkpoint, 0 },
                 { "checkpoint", BUS_OPTION_U64, &checkpoint_usec, BUS_OPTION_NONZERO },
                 { "cpu-quota", BUS_OPTION_U64, &spec.cpu_quota_usec, BUS_OPTION_NONZERO },

@@ -69,6 +69,22 @@ static int method_set_idle_timeout(sd_bus_message *m, void *userdata, sd_bus_err
         return sd_bus_reply_method_return(m, NULL);
 }
 
+static int method_set_auto_resume(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        Sandbox *s = userdata;
+        int auto_resume;
+        uid_t actor;
+
+        int r = bus_authorize_sandbox(m, s, POLKIT_MANAGE, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = sd_bus_message_read(m, "b", &auto_resume);
+        if (r >= 0)
+                r = sandbox_set_auto_resume(s, auto_resume, error);
+        if (r < 0)
+                return r;
+        return sd_bus_reply_method_return(m, NULL);
+}
+
 static int method_set_limits(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Sandbox *s = userdata;
         SandboxLimits limits = {};
@@ -214,6 +230,12 @@ static int property_get_on_timeout(sd_bus *bus, const char *path, const char *in
         return sd_bus_message_append(reply, "s", sandbox_end_to_string(s->on_timeout));
 }
 
+static int property_get_auto_resume(sd_bus *bus, const char *path, const char *interface, const char *property,
+                                    sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Sandbox *s = userdata;
+        return sd_bus_message_append(reply, "b", s->auto_resume);
+}
+
 static int property_get_checkpoint(sd_bus *bus, const char *path, const char *interface, const char *property,
                                    sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         const Sandbox *s = userdata;
@@ -313,6 +335,8 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
                                 OPEN),
         SD_BUS_METHOD_WITH_ARGS("SetIdleTimeout", SD_BUS_ARGS("t", timeout_usec), SD_BUS_NO_RESULT,
                                 method_set_idle_timeout, OPEN),
+        SD_BUS_METHOD_WITH_ARGS("SetAutoResume", SD_BUS_ARGS("b", auto_resume), SD_BUS_NO_RESULT, method_set_auto_resume,
+                                OPEN),
         SD_BUS_METHOD_WITH_ARGS("SetLimits", SD_BUS_ARGS("a{sv}", limits), SD_BUS_NO_RESULT, method_set_limits, OPEN),
         SD_BUS_METHOD_WITH_ARGS("SetNetworkPolicy", SD_BUS_ARGS("a{sv}", policy), SD_BUS_NO_RESULT,
                                 bus_method_set_network_policy, OPEN),
@@ -355,6 +379,7 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
         SD_BUS_PROPERTY("Deadline", "t", NULL, offsetof(Sandbox, deadline_usec), CHANGES),
         SD_BUS_PROPERTY("IdleTimeoutUSec", "t", NULL, offsetof(Sandbox, idle_timeout_usec), CHANGES),
         SD_BUS_PROPERTY("OnTimeout", "s", property_get_on_timeout, 0, CONST),
+        SD_BUS_PROPERTY("AutoResume", "b", property_get_auto_resume, 0, CHANGES),
         SD_BUS_PROPERTY("Checkpoint", "s", property_get_checkpoint, 0, CONST),
         SD_BUS_PROPERTY("CheckpointIntervalUSec", "t", property_get_checkpoint_usec, 0, CONST),
         SD_BUS_PROPERTY("Scope", "s", NULL, offsetof(Sandbox, scope_name), CONST),

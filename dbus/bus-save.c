@@ -147,13 +147,14 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         /* Whoever asks: what is in there is its owner's, and so are the copies. */
         SandboxSpec spec = {
                 .owner_uid = s->owner_uid, .timeout_usec = s->timeout_usec, .idle_timeout_usec = s->idle_timeout_usec,
-                .on_timeout = s->on_timeout, .checkpoint_usec = s->checkpoint_usec,
+                .on_timeout = s->on_timeout, .auto_resume = s->auto_resume, .checkpoint_usec = s->checkpoint_usec,
         };
         const BusOption options[] = {
                 { "memory", BUS_OPTION_U64, &spec.mem_bytes, BUS_OPTION_NONZERO },
                 { "timeout", BUS_OPTION_U64, &spec.timeout_usec, BUS_OPTION_NONZERO },
                 { "idle-timeout", BUS_OPTION_U64, &spec.idle_timeout_usec, BUS_OPTION_NONZERO },
                 { "on-timeout", BUS_OPTION_STRING, &on_timeout, 0 },
+                { "auto-resume", BUS_OPTION_BOOL, &spec.auto_resume, 0 },
                 { "checkpoint", BUS_OPTION_STRING, &checkpoint, 0 },
                 { "checkpoint", BUS_OPTION_U64, &checkpoint_usec, BUS_OPTION_NONZERO },
                 { "cpu-quota", BUS_OPTION_U64, &spec.cpu_quota_usec, BUS_OPTION_NONZERO },

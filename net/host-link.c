@@ -124,6 +124,48 @@ static int set_up(struct nl_sock *sk, const char *name, unsigned *ret_ifindex) {
         return nl_to_errno(rtnl_link_change(sk, link, change, 0));
 }
 
+static struct rtnl_route *shut_route(const Prefix *net, unsigned half) {
+        size_t size = tag_bytes(net->tag);
+        uint8_t bytes[16];
+
+        memcpy(bytes, net->addr, sizeof(bytes));
+        if (half > 0)
+                bytes[net->len / 8] |= (uint8_t) (0x80 >> net->len % 8);
+        _cleanup_(nl_addr_putp) struct nl_addr *dst = nl_addr_build(tag_family(net->tag), bytes, size);
+        struct rtnl_route *route = rtnl_route_alloc();
+        if (!dst || !route) {
+                rtnl_route_put(route);
+                return NULL;
+        }
+        nl_addr_set_prefixlen(dst, net->len + 1);
+        rtnl_route_set_family(route, (uint8_t) tag_family(net->tag));
+        rtnl_route_set_scope(route, RT_SCOPE_UNIVERSE);
+        rtnl_route_set_protocol(route, RTPROT_STATIC);
+        rtnl_route_set_type(route, RTN_UNREACHABLE);
+        (void) rtnl_route_set_dst(route, dst);
+        return route;
+}
+
+/* Addresses that are nobody's at the moment: a connection to one fails at once, and does not hang. In halves, which come
+ * before what the link's own address brings, and after the route to each sandbox. */
+static int shut_network(struct nl_sock *sk, const Prefix *net, bool shut) {
+        for (unsigned half = 0; half < 2; half++) {
+                _cleanup_(rtnl_route_putp) struct rtnl_route *route = shut_route(net, half);
+                if (!route)
+                        return -ENOMEM;
+                int r = nl_to_errno(shut ? rtnl_route_add(sk, route, NLM_F_EXCL) : rtnl_route_delete(sk, route, 0));
+                if (r < 0 && r != -EEXIST && r != -ESRCH && r != -ENOENT)
+                        return r;
+        }
+        return 0;
+}
+
+static int open_network(struct nl_sock *sk, unsigned ifindex, const Prefix *net) {
+        int r = add_address(sk, (int) ifindex, net);
+
+        return r < 0 ? r : shut_network(sk, net, true);
+}
+
 int host_link_make(const Prefix *net4, const Prefix *net6) {
         _cleanup_(nl_socket_freep) struct nl_sock *sk = NULL;
         unsigned ifindex;
@@ -136,18 +178,25 @@ int host_link_make(const Prefix *net4, const Prefix *net6) {
         if (r >= 0)
                 r = set_up(sk, HOST_LINK, &ifindex);
         if (r >= 0)
-                r = add_address(sk, (int) ifindex, net4);
-        return r >= 0 && net6->tag != 0 ? add_address(sk, (int) ifindex, net6) : r;
+                r = open_network(sk, ifindex, net4);
+        return r >= 0 && net6->tag != 0 ? open_network(sk, ifindex, net6) : r;
 }
 
 int host_link_remove(void) {
         _cleanup_(nl_socket_freep) struct nl_sock *sk = NULL;
         _cleanup_(rtnl_link_putp) struct rtnl_link *link = rtnl_link_alloc();
+        Prefix net4, net6;
 
         if (!link)
                 return -ENOMEM;
         rtnl_link_set_name(link, HOST_LINK);
-        int r = nl_open_route(&sk);
+        int r = host_link_get(&net4, &net6);
+        if (r >= 0)
+                r = nl_open_route(&sk);
+        if (r >= 0 && net4.tag != 0)
+                r = shut_network(sk, &net4, false);
+        if (r >= 0 && net6.tag != 0)
+                r = shut_network(sk, &net6, false);
         if (r >= 0)
                 r = nl_to_errno(rtnl_link_delete(sk, link));
         return r == -ENODEV || r == -ENOENT ? 0 : r;
@@ -224,8 +273,8 @@ int host_overlaps(const Prefix *net, char text[static 200]) {
         for (struct nl_object *o = nl_cache_get_first(routes); o; o = nl_cache_get_next(o)) {
                 struct rtnl_route *route = (struct rtnl_route *) o;
                 unsigned ifindex = route_ifindex(route);
-                /* A default route, in halves or whole, covers everything, and blackholes have no link. */
-                if (ifindex == 0 || is_ours(ifindex, own) || rtnl_route_get_table(route) == RT_TABLE_LOCAL ||
+                /* A default route, in halves or whole, covers everything, and blackholes lead nowhere. */
+                if (ifindex == 0 || rtnl_route_get_type(route) != RTN_UNICAST || is_ours(ifindex, own) || rtnl_route_get_table(route) == RT_TABLE_LOCAL ||
                     !to_prefix(rtnl_route_get_dst(route), &p) || p.len < ROUTE_LEN_MIN)
                         continue;
                 if (overlap(net, &p)) {

@@ -2,6 +2,7 @@
 #include <linux/inet_diag.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <netlink/msg.h>
 
 #include "net/host-sockets.h"
@@ -11,6 +12,7 @@
 
 typedef struct Sockets {
         uint8_t tag;
+        bool spare_new;
         const NetAddr *addr;
         struct inet_diag_sockid *found;
         size_t n_found, n_allocated;
@@ -56,13 +58,13 @@ static struct inet_diag_req_v2 request(const Sockets *s) {
         return (struct inet_diag_req_v2) {
                 .sdiag_family = s->tag == NET_TAG4 ? AF_INET : AF_INET6,
                 .sdiag_protocol = IPPROTO_TCP,
-                .idiag_states = ALL_STATES,
+                .idiag_states = s->spare_new ? ALL_STATES & ~(1U << TCP_SYN_SENT) : ALL_STATES,
         };
 }
 
-int host_sockets_destroy(__u8 tag, const NetAddr *addr, unsigned *ret_ended) {
+int host_sockets_destroy(__u8 tag, const NetAddr *addr, bool spare_new, unsigned *ret_ended) {
         _cleanup_(nl_socket_freep) struct nl_sock *sk = NULL;
-        Sockets s = { .tag = tag, .addr = addr };
+        Sockets s = { .tag = tag, .spare_new = spare_new, .addr = addr };
         struct inet_diag_req_v2 q = request(&s);
         unsigned ended = 0;
 

@@ -283,6 +283,10 @@ int net_client_quiesce(NetClient *c, uint32_t slot, NetDone done, void *userdata
         return call_slot(c, NET_OP_QUIESCE, slot, done, userdata);
 }
 
+int net_client_park(NetClient *c, uint32_t slot, NetDone done, void *userdata) {
+        return call_slot(c, NET_OP_PARK, slot, done, userdata);
+}
+
 int net_client_get_statistics(NetClient *c, uint32_t slot, NetDone done, void *userdata) {
         return call_slot(c, NET_OP_STATISTICS, slot, done, userdata);
 }

@@ -65,6 +65,8 @@ int net_client_keep_slot(NetClient *c, uint32_t slot, bool keep, NetDone done, v
 /* Nobody reaches it any more, and the host's connections to it have ended: before kill, pause, rollback reply. Its links
  * may be gone already. */
 int net_client_quiesce(NetClient *c, uint32_t slot, NetDone done, void *userdata);
+/* The same, for one that is to be parked: what its owner begins before that gets no answer, and is tried again. */
+int net_client_park(NetClient *c, uint32_t slot, NetDone done, void *userdata);
 
 typedef struct NetRules {
         bool internet;         /* the default; else deny */

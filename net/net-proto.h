@@ -26,6 +26,8 @@ typedef enum NetOp {
         NET_OP_STATISTICS,     /* SLOT -> STATISTICS */
         NET_OP_QUIESCE,        /* SLOT -> COUNT: no new flow, and the host's connections to it are ended: before it stops */
         NET_OP_CHECK,          /* -> CHAINS RESOLVING: what on this host is in a sandbox's way */
+        NET_OP_PARK,           /* SLOT -> COUNT: as QUIESCE, before it is paused and waits for the host's connections: those that
+                                  begin meanwhile get no answer, and try again */
 } NetOp;
 
 typedef enum NetEvent {

@@ -365,13 +365,13 @@ static int handle_statistics(Request *q) {
         return r;
 }
 
-static int handle_quiesce(Request *q) {
+static int handle_quiesce(Request *q, bool park) {
         uint32_t slot;
         unsigned ended = 0;
 
         int r = need_slot(q, &slot);
         if (r >= 0)
-                r = network_slot_quiesce(q->netd->network, slot, &ended);
+                r = network_slot_quiesce(q->netd->network, slot, park, &ended);
         if (r >= 0)
                 tlv_put_u32(&q->reply, NET_TAG_COUNT, ended);
         return r;
@@ -404,7 +404,7 @@ static int dispatch(Request *q) {
         case NET_OP_SETUP:
                 return handle_setup(q);
         }
-        if (q->header.op > NET_OP_CHECK)
+        if (q->header.op > NET_OP_PARK)
                 return request_error(q, -EOPNOTSUPP, "cube-netd does not know this request");
         if (!q->netd->network)
                 return request_error(q, -ENOTCONN, "The network has not been set up");
@@ -426,7 +426,8 @@ static int dispatch(Request *q) {
         case NET_OP_STATISTICS:
                 return handle_statistics(q);
         case NET_OP_QUIESCE:
-                return handle_quiesce(q);
+        case NET_OP_PARK:
+                return handle_quiesce(q, q->header.op == NET_OP_PARK);
         case NET_OP_CHECK:
                 return handle_check(q);
         }

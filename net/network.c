@@ -409,7 +409,7 @@ void network_slot_keep(Network *n, unsigned slot, bool keep) {
                 n->kept[slot] = keep;
 }
 
-int network_slot_quiesce(Network *n, unsigned slot, unsigned *ret_ended) {
+int network_slot_quiesce(Network *n, unsigned slot, bool park, unsigned *ret_ended) {
         unsigned ended4 = 0, ended6 = 0;
         NetEntry entry = {};
         NetSlot s;
@@ -420,16 +420,17 @@ int network_slot_quiesce(Network *n, unsigned slot, unsigned *ret_ended) {
                 return r;
         slot_fill(&n->plan, slot, &s);
         entry.policy = NET_POLICY_DENY;
-        entry.flags = NET_ENTRY_CLOSED;
-        entry.owner = UINT32_MAX;
+        entry.flags = NET_ENTRY_CLOSED | (park ? NET_ENTRY_PARKED : 0);
+        if (!park)
+                entry.owner = UINT32_MAX;
         entry.generation++;
         r = present ? datapath_set_entry(n->datapath, slot, &entry) : 0;
         /* While packets still pass, so that the sandbox's end hears of it too. Of one whose links are gone the host's
          * connections are left. */
         if (r >= 0)
-                r = host_sockets_destroy(NET_TAG4, &s.addr4, &ended4);
+                r = host_sockets_destroy(NET_TAG4, &s.addr4, park, &ended4);
         if (r >= 0 && n->plan.net6.tag != 0)
-                r = host_sockets_destroy(NET_TAG6, &s.addr6, &ended6);
+                r = host_sockets_destroy(NET_TAG6, &s.addr6, park, &ended6);
         if (r >= 0 && present)
                 r = datapath_cut(n->datapath, slot);
         *ret_ended = ended4 + ended6;

@@ -34,8 +34,8 @@ const ResolverSockets *network_resolver_sockets(const Network *n);
 int network_slot_new(Network *n, unsigned slot, unsigned *ret_slot, int *ret_netns, int *ret_tap, char *error);
 void network_slot_keep(Network *n, unsigned slot, bool keep);
 /* Nobody reaches it any more, and the host's connections to it are ended at both ends; at the host's, when its links are
- * gone. */
-int network_slot_quiesce(Network *n, unsigned slot, unsigned *ret_ended);
+ * gone. park: those that nobody has answered yet go on asking. */
+int network_slot_quiesce(Network *n, unsigned slot, bool park, unsigned *ret_ended);
 /* Its links are gone. */
 void network_slot_gone(Network *n, unsigned slot);
 /* The same for all whose links are found to be gone. */

@@ -15,7 +15,7 @@
 
 DEFINE_CLEANUP(DIR *, closedir);
 
-/* Those of free slots go with cubed and cube-netd, but not in the same moment. */
+/* Those of free slots and of paused sandboxes go with cubed and cube-netd, but not in the same moment. */
 #define WAITS 100U
 #define WAIT_USEC 50000U
 
@@ -33,7 +33,8 @@ static bool is_claimed(int entries, unsigned slot) {
         uint32_t key = slot;
         NetEntry entry;
 
-        return bpf_map_lookup_elem(entries, &key, &entry) == 0 && entry.owner != UINT32_MAX;
+        /* That of a paused sandbox hangs on cubed. */
+        return bpf_map_lookup_elem(entries, &key, &entry) == 0 && entry.owner != UINT32_MAX && !(entry.flags & NET_ENTRY_PARKED);
 }
 
 static int find_left(int entries, Left *ret) {

@@ -502,6 +502,12 @@ int devices_stream_open(Devices *d, int fd, const uint8_t *frame, size_t size, S
         return virtio_vsock_stream_open(d->vsock, fd, frame, size, answer, userdata);
 }
 
+void devices_net_hold(Devices *d, bool hold) {
+        assert(d);
+
+        virtio_net_hold(d->net, hold);
+}
+
 int devices_tap_fd(const Devices *d) {
         assert(d);
 

@@ -96,6 +96,8 @@ typedef void (*StreamAnswer)(void *userdata, int error, const uint8_t *frame, si
  * before the guest's driver is up: then answer isn't called. */
 int devices_stream_open(Devices *d, int fd, const uint8_t *frame, size_t size, StreamAnswer answer, void *userdata);
 
+/* The network card hears nothing while it is held. */
+void devices_net_hold(Devices *d, bool hold);
 /* What the network card is plugged into; -EBADF: nothing. Borrowed. */
 int devices_tap_fd(const Devices *d);
 

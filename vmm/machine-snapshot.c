@@ -198,8 +198,10 @@ static int resume(Machine *m, const uint8_t *frame, size_t size, SnapshotFds *fi
         if (r < 0)
                 return r;
 
-        if (frame)
+        if (frame) {
+                devices_net_hold(m->devices, true);
                 machine_send_claim(m);
+        }
         memset(m->saved_id, 0, sizeof(m->saved_id));
         m->needs_claim = false;
         m->state = VMM_STATE_RUNNING;

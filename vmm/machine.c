@@ -127,6 +127,9 @@ void machine_send_claim(Machine *m) {
         if (!m->ready_frame || m->claim_sent)
                 return;
 
+        FrameHeader h;
+
+        frame_header_get(m->claim_frame, &h);
         int r = devices_control_send(m->devices, m->claim_frame, m->claim_size);
         if (r < 0) {
                 on_device_error(m, "agent", "the claim could not be sent");
@@ -134,6 +137,7 @@ void machine_send_claim(Machine *m) {
         }
 
         m->claim_sent = true;
+        m->claim_id = h.id;
         /* It holds entropy for the guest alone. */
         explicit_bzero(m->claim_frame, m->claim_size);
         free(TAKE_PTR(m->claim_frame));
@@ -148,6 +152,13 @@ static void on_agent_ready(Machine *m, uint8_t *frame, size_t size) {
                 ask_poweroff(m);
         else
                 machine_send_claim(m);
+}
+
+static void hear_again(Machine *m, const FrameHeader *h) {
+        if (!m->claim_sent || h->id != m->claim_id || (h->type != AGENT_OK && h->type != AGENT_ERROR))
+                return;
+        m->claim_id = 0;
+        devices_net_hold(m->devices, false);
 }
 
 static void on_control_frame(void *userdata, const FrameHeader *h, const uint8_t *body) {
@@ -169,6 +180,7 @@ static void on_control_frame(void *userdata, const FrameHeader *h, const uint8_t
         memcpy(frame + FRAME_HEADER_SIZE, body, h->len);
 
         m->events.on_agent(m->events.userdata, frame, size);
+        hear_again(m, h);
         if (!m->ready_frame)
                 on_agent_ready(m, TAKE_PTR(frame), size);
 }
@@ -388,8 +400,10 @@ static int start(Machine *m, ErrorText *e) {
         if (r < 0)
                 return r;
 
-        if (m->loaded)
+        if (m->loaded) {
+                devices_net_hold(m->devices, true);
                 devices_resume(m->devices);
+        }
         for (unsigned i = 0; i < m->n_vcpus; i++)
                 vcpu_resume(m->vcpus[i]);
         return 0;

@@ -27,6 +27,7 @@ struct VirtioNet {
         LoopSource *tap_source;
         bool tap_full;            /* a chain waits in the queue until the tap takes it */
         bool starving;            /* nothing is read before the driver posts more buffers */
+        bool held_back;           /* nothing is read at all */
         NetRx rx;
         uint64_t rx_packets, rx_bytes, rx_dropped;
         uint64_t tx_packets, tx_bytes, tx_dropped;
@@ -49,7 +50,7 @@ static void watch_tap(VirtioNet *n) {
         if (!n->tap_source)
                 return;
         if (running(n))
-                events = (n->starving || n->held_bytes > 0 ? 0U : EPOLLIN) | (n->tap_full ? EPOLLOUT : 0U);
+                events = (n->held_back || n->starving || n->held_bytes > 0 ? 0U : EPOLLIN) | (n->tap_full ? EPOLLOUT : 0U);
         (void) loop_set_events(n->tap_source, events);
 }
 
@@ -208,7 +209,7 @@ static void receive(VirtioNet *n) {
 
         n->starving = false;
         for (unsigned i = 0; i < VIRTIO_VISIT_CHAINS && bytes < VIRTIO_VISIT_BYTES; i++) {
-                if (!running(n) || n->tap_fd < 0)
+                if (!running(n) || n->held_back || n->tap_fd < 0)
                         break;
                 ssize_t r = receive_one(n);
                 if (r == -ENOBUFS && !n->pci.failed && !virtqueue_rearm(rx_ring(n))) {
@@ -221,7 +222,7 @@ static void receive(VirtioNet *n) {
         }
 
         virtio_pci_signal(&n->pci, QUEUE_RX);
-        if (n->held_bytes > 0 && !n->starving)
+        if (n->held_bytes > 0 && !n->starving && !n->held_back)
                 virtio_pci_kick_again(&n->pci, QUEUE_RX);
         watch_tap(n);
 }
@@ -356,6 +357,15 @@ void virtio_net_resume(VirtioNet *n) {
         take_features(n);
         virtio_pci_resume(&n->pci);
         watch_tap(n);
+}
+
+void virtio_net_hold(VirtioNet *n, bool hold) {
+        assert(n);
+
+        n->held_back = hold;
+        watch_tap(n);
+        if (!hold && running(n) && n->held_bytes > 0)
+                receive(n);
 }
 
 VirtioPci *virtio_net_pci(VirtioNet *n) {

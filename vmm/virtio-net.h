@@ -29,4 +29,7 @@ void virtio_net_forget(VirtioNet *n);
 /* Also behind a state that was loaded: tells the tap again what the driver can take. */
 void virtio_net_resume(VirtioNet *n);
 
+/* Hears nothing while it is held: what comes waits in the tap. What the guest sends goes out. */
+void virtio_net_hold(VirtioNet *n, bool hold);
+
 void virtio_net_counters(VirtioNet *n, CounterFn fn, void *userdata);

@@ -111,7 +111,10 @@ static __always_inline int refuse(struct __sk_buff *skb, Sandbox *s, const Packe
         if (inbound && reason == NET_DENIED_INBOUND)
                 return TC_ACT_SHOT;
         int r = reset_tcp(skb, p, inbound);
-        if (r != TC_ACT_OK || inbound)
+        /* The guest hears of it, too; but not in its sleep. */
+        if (inbound)
+                return s->entry->flags & NET_ENTRY_PARKED ? TC_ACT_SHOT : r;
+        if (r != TC_ACT_OK)
                 return r;
         /* The numbers in a reset are the guest's, and would carry data: so there is one, and to whom it had a connection. */
         if (!f || f->flags & NET_FLOW_RST)
@@ -133,6 +136,9 @@ static __always_inline void fill_question(Question *q, const Sandbox *s, const P
 static __always_inline int flow_check(Sandbox *s, const Packet *p, NetFlow *f, int inbound) {
         __u32 generation = s->entry->generation;
 
+        /* Of the guest before the pause; and one that was resumed may answer those who did that before it is opened. */
+        if (f->generation != generation && f->flags & NET_FLOW_HOST && s->entry->flags & NET_ENTRY_PARKED)
+                return NET_DENIED_OWNER;
         if (f->generation != generation && !(f->flags & NET_FLOW_HOST)) {
                 Question q = { .again = 1 };
 
@@ -256,18 +262,54 @@ int from_sandbox(struct __sk_buff *skb) {
         return pass(skb, &s, &p, 0);
 }
 
-/* A process of this host connects: root, the sandbox's owner and those that ingress is for may. */
-static __always_inline int judge_host_process(struct __sk_buff *skb, const Sandbox *s) {
+/* Not now: dropped without an answer, that it is tried again. */
+#define JUDGED_LATER (-2)
+
+/* Only the first packet of a TCP connection does; of other protocols nobody can tell. */
+static __always_inline int begins(const Packet *p) {
+        return p->proto != IPPROTO_TCP || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+static __always_inline int host_process_may(struct __sk_buff *skb, const Sandbox *s) {
         __u32 uid = bpf_get_socket_uid(skb);
 
-        if (s->entry->flags & NET_ENTRY_CLOSED)
-                return NET_DENIED_OWNER;
         if (uid == 0 || uid == s->entry->owner)
-                return NET_ALLOWED;
+                return 1;
         for (__u32 i = 0; i < sizeof(s->config->ingress_uids) / sizeof(__u32); i++)
                 if (i < s->config->n_ingress_uids && s->config->ingress_uids[i] == uid)
-                        return NET_ALLOWED;
-        return NET_DENIED_OWNER;
+                        return 1;
+        return 0;
+}
+
+/* A process of this host connects: root, the sandbox's owner and those that ingress is for may. A paused one is woken by
+ * connections and datagrams only. */
+static __always_inline int judge_host_process(struct __sk_buff *skb, const Sandbox *s, const Packet *p) {
+        __u32 flags = s->entry->flags & (NET_ENTRY_CLOSED | NET_ENTRY_PARKED);
+
+        if (flags == NET_ENTRY_CLOSED || !host_process_may(skb, s))
+                return NET_DENIED_OWNER;
+        if (!(flags & NET_ENTRY_PARKED))
+                return NET_ALLOWED;
+        if (!begins(p) || (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP))
+                return NET_DENIED_OWNER;
+        return flags & NET_ENTRY_CLOSED ? JUDGED_LATER : NET_ALLOWED;
+}
+
+/* f: NULL when it is new, or one of the host's processes. Port numbers are used again, so who sends is looked at each time
+ * that something may begin. */
+static __always_inline int from_host_process(struct __sk_buff *skb, Sandbox *s, const Packet *p, const NetFlowKey *key, NetFlow *f) {
+        __u32 generation = s->entry->generation;
+
+        if (!f || begins(p)) {
+                int r = judge_host_process(skb, s, p);
+                if (r != NET_ALLOWED)
+                        return r;
+        }
+        if (!f)
+                return flow_add(key, s->usage, s->limits, generation, NET_FLOW_INBOUND | NET_FLOW_HOST, s->now);
+        if (begins(p))
+                f->generation = generation;
+        return flow_check(s, p, f, 1);
 }
 
 SEC("tc")
@@ -299,14 +341,17 @@ int to_sandbox(struct __sk_buff *skb) {
         NetFlow *f = bpf_map_lookup_elem(&flows, &key);
         if (is_query(&s, &p, 1) && skb->ingress_ifindex == 0)
                 r = judge_query(&s, 1);
+        else if (skb->ingress_ifindex == 0 && (!f || f->flags & NET_FLOW_HOST))
+                r = from_host_process(skb, &s, &p, &key, f);
         else if (f)
                 r = flow_check(&s, &p, f, 1);
         else {
-                __u32 flags = NET_FLOW_INBOUND | (skb->ingress_ifindex == 0 ? NET_FLOW_HOST : 0);
-                r = flags & NET_FLOW_HOST ? judge_host_process(skb, &s) : judge_new(skb, &s, &p, 1);
+                r = judge_new(skb, &s, &p, 1);
                 if (r == NET_ALLOWED)
-                        r = flow_add(&key, s.usage, s.limits, s.entry->generation, flags, s.now);
+                        r = flow_add(&key, s.usage, s.limits, s.entry->generation, NET_FLOW_INBOUND, s.now);
         }
+        if (r == JUDGED_LATER)
+                return TC_ACT_SHOT;
         if (r != NET_ALLOWED)
                 return refuse(skb, &s, &p, f, 1, r);
         if (p.fragment == FRAGMENT_FIRST)

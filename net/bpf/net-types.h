@@ -30,6 +30,9 @@ typedef struct NetLimits {
 
 #define NET_ENTRY_DNS 1U       /* the resolver may be asked */
 #define NET_ENTRY_CLOSED 2U    /* not even root of the host may begin a flow */
+/* Paused, and resumed by what this host's processes begin, which waits in the tap. With CLOSED: in a moment, what they
+ * begin now is to be tried again. */
+#define NET_ENTRY_PARKED 4U
 
 /* What a claim writes: one element of a plain map. */
 typedef struct NetEntry {

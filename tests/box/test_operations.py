@@ -39,6 +39,7 @@ CALLS = {
     "ChangeNetworkPolicy": (options({}), options({})),
     "GetStatistics": (),
     "SetIdleTimeout": (dbus.UInt64(3600_000_000),),
+    "SetAutoResume": (True,),
     "Snapshot": (options({}),),
     "Fork": (dbus.UInt32(1), options({})),
     "Rollback": ("", options({})),  # of the sandbox's own: see outcome_of()
@@ -50,7 +51,7 @@ CALLS = {
 
 
 # The guest has no say in these: any error is ours.
-NOT_FOR_THE_GUEST = ("SetIdleTimeout", "SetNetworkPolicy", "ChangeNetworkPolicy", "Snapshot", "Fork", "Rollback", "Pause", "Resume")
+NOT_FOR_THE_GUEST = ("SetIdleTimeout", "SetAutoResume", "SetNetworkPolicy", "ChangeNetworkPolicy", "Snapshot", "Fork", "Rollback", "Pause", "Resume")
 
 
 def table():

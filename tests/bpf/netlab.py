@@ -33,7 +33,7 @@ MARK = 0x100
 # what cube-netd is asked; net/net-proto.h
 MAGIC, VERSION, REPLY = 0x4454454e, 3, 1
 (PING, SETUP, SLOT_NEW, SLOT_KEEP, SLOT_FREE, POLICY_LOAD, POLICY_DROP, POLICY_SET, LIMITS_SET,
- STATISTICS, QUIESCE, CHECK) = range(1, 13)
+ STATISTICS, QUIESCE, CHECK, PARK) = range(1, 14)
 EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE, EVENT_NAME_DENIED = 100, 101, 102, 103
 TAGS = ('message net4 net6 mark ingress_uid resolver4 resolver6 audit_sec limits mtu uplink slot address4 address6'
         ' policy flags special default allow deny inbound statistics reason protocol address port count direction name chains resolving').split()
@@ -280,8 +280,9 @@ class Netd:
 class Guest:
     """The stack of another namespace behind a sandbox's tap."""
 
-    def __init__(self, tap, mtu=1500, sends=SEGMENTS, receives=SEGMENTS):
-        """sends: leaves checksums or segments to the device. receives: takes such from it."""
+    def __init__(self, tap, mtu=1500, sends=SEGMENTS, receives=SEGMENTS, ready=None):
+        """sends: leaves checksums or segments to the device. receives: takes such from it. ready is called with its
+        namespace before the first frame moves."""
         self.netns = Netns()
         with self.netns.inside():
             self.own = open_tap('eth0', sends)
@@ -291,6 +292,8 @@ class Guest:
                       f'route add default via {GATEWAY4}', f'-6 route add default via {GATEWAY6}',
                       f'neighbour add {GATEWAY4} lladdr {GATEWAY_MAC} dev eth0',
                       f'neighbour add {GATEWAY6} lladdr {GATEWAY_MAC} dev eth0')
+        if ready:
+            ready(self.netns)
         self.pump = spawn([str(BUILD / 'tests/bpf/tap-pump')], [self.own, tap])
 
     def close(self):

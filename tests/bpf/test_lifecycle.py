@@ -2,6 +2,7 @@
 """What lives how long, what happens when somebody takes a part of it away, and what a host can be like."""
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -378,3 +379,24 @@ def test_the_same_setup_again_has_the_same_answer(host):
     assert reaches(s.guest(), host.world, SERVER)
     with pytest.raises(netlab.NetdError, match='set up otherwise already'):
         host.netd.call(netlab.SETUP, **host.setup | {'mark': 0x2000})
+
+
+@pytest.mark.parametrize('family', ['4', '6'])
+def test_addresses_of_nobody_are_unreachable_at_once(host, family):
+    """Also one whose sandbox has just gone: nothing of the host's hangs."""
+    s = host.sandbox(default='internet')
+    address, far = (s.address4, '10.209.200.1') if family == '4' else (s.address6, 'fd3c:cbed::8000:1')
+    s.close()
+    wait(lambda: not links(host))
+    for nobody in (address, far):
+        with pytest.raises(OSError) as refused:
+            host.netns.connect(nobody, 80)
+        assert refused.value.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH)
+    host.netd.kill()
+    host.start()
+    with pytest.raises(OSError) as refused:
+        host.netns.connect(far, 80)
+    assert refused.value.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH)
+    host.netd.stop()
+    assert host.remove() == (0, '')
+    assert 'unreachable' not in host.netns.run('ip', '-4', 'route').stdout + host.netns.run('ip', '-6', 'route').stdout.replace('unreachable default', '')

@@ -303,3 +303,43 @@ def test_no_number_of_a_denied_guest_gets_out(host):
         Wire(opened.tap).send(ethernet(ip(netlab.INNER4, '8.8.8.8', UDP, last)))
         while b'the last one' not in (packet := sniffer.recv(2000)):
             assert bytes.fromhex('005ec5e7') not in packet
+
+
+def test_who_takes_over_the_port_of_another_is_judged_himself(make_host):
+    """A flow is known for a while after it has ended."""
+    host = make_host()
+    s = host.sandbox()
+    guest = s.guest()
+    s.claim(policy=1, owner=4000)
+    port = '''
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+kind = getattr(socket, sys.argv[3])
+s = socket.socket(socket.AF_INET, kind)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("0.0.0.0", 40000))
+s.settimeout(3)
+try:
+    s.connect((sys.argv[2], 80))
+    s.send(b"x")
+    # The guest ends it first, so that no port is kept here.
+    kind == socket.SOCK_STREAM and s.recv(1)
+except OSError as e:
+    sys.exit(e.errno or 110)
+'''
+
+    def run(uid, kind):
+        return host.netns.start(sys.executable, '-c', port, str(uid), s.address4, kind)
+
+    with guest.listen('0.0.0.0', 80) as server:
+        process = run(4000, 'SOCK_STREAM')
+        server.accept()[0].close()
+        assert process.wait() in (0, errno.ECONNRESET)
+        assert run(4002, 'SOCK_STREAM').wait() == errno.ECONNREFUSED
+    with guest.udp(netlab.INNER4, 80) as server:
+        assert run(4000, 'SOCK_DGRAM').wait() == 0
+        assert server.recv(10) == b'x'
+        run(4002, 'SOCK_DGRAM').wait()
+        server.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            server.recv(10)

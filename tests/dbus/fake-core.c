@@ -335,7 +335,7 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
                 .disk_bytes = spec->disk_bytes ? spec->disk_bytes : GIB(4), .cpu_quota_usec = spec->cpu_quota_usec,
                 .timeout_usec = spec->timeout_usec ? spec->timeout_usec : UINT64_MAX, .deadline_usec = UINT64_MAX,
                 .idle_timeout_usec = spec->idle_timeout_usec ? spec->idle_timeout_usec : UINT64_MAX,
-                .on_timeout = spec->on_timeout, .checkpoint_usec = spec->checkpoint_usec,
+                .on_timeout = spec->on_timeout, .auto_resume = spec->auto_resume, .checkpoint_usec = spec->checkpoint_usec,
         };
         fake_snapshots_stand(s, spec->snapshot);
         int r = fake_network_join(s, spec);
@@ -542,6 +542,12 @@ int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error) 
 int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error) {
         s->idle_timeout_usec = idle_timeout_usec;
         changed(s, "IdleTimeoutUSec", NULL);
+        return 0;
+}
+
+int sandbox_set_auto_resume(Sandbox *s, bool auto_resume, sd_bus_error *error) {
+        s->auto_resume = auto_resume;
+        changed(s, "AutoResume", NULL);
         return 0;
 }
 

@@ -41,6 +41,7 @@ CALLS = [
     ('Connect', 'q', ['80']),
     ('OpenConsole', '', []),
     ('SetIdleTimeout', 't', ['1000000']),
+    ('SetAutoResume', 'b', ['true']),
     ('Pause', 'a{sv}', ['0']),
     ('Resume', 'a{sv}', ['0']),
     ('Snapshot', 'a{sv}', ['0']),

@@ -94,10 +94,14 @@ def test_time_outs_and_checkpoints_of_a_create(host):
     p = created('3', 'idle-timeout', 't', '5000000', 'on-timeout', 's', 'pause-disk', 'checkpoint', 's', 'exec')
     assert p['IdleTimeoutUSec'] == 5000000 and p['OnTimeout'] == 'pause-disk'
     assert p['Checkpoint'] == 'exec' and p['CheckpointIntervalUSec'] == 0
-    p = created('2', 'checkpoint', 't', '60000000', 'on-timeout', 's', 'pause')
+    assert p['AutoResume'] is False
+    p = created('3', 'checkpoint', 't', '60000000', 'on-timeout', 's', 'pause', 'auto-resume', 'b', 'true')
+    assert p['AutoResume'] is True
     assert p['OnTimeout'] == 'pause' and p['Checkpoint'] == 'interval' and p['CheckpointIntervalUSec'] == 60000000
     data(host, sandbox(p['Id']), 'Sandbox', 'SetIdleTimeout', 't', '7000000')
     assert properties(host, sandbox(p['Id']), 'Sandbox')['IdleTimeoutUSec'] == 7000000
+    data(host, sandbox(p['Id']), 'Sandbox', 'SetAutoResume', 'b', 'false')
+    assert properties(host, sandbox(p['Id']), 'Sandbox')['AutoResume'] is False
 
 
 def test_pause_and_resume(host, guest):
@@ -137,8 +141,9 @@ def test_fork_says_what_became_of_each(host, guest):
 
 
 def test_a_fork_ends_like_the_first_one_unless_told(host):
-    i = host.create('--timeout', '1h', '--idle-timeout', '5min', '--on-timeout', 'pause', '--checkpoint', 'exec', '--label', 'a=b')
-    names = ('TimeoutUSec', 'IdleTimeoutUSec', 'OnTimeout', 'Checkpoint', 'CheckpointIntervalUSec', 'Labels')
+    i = host.create('--timeout', '1h', '--idle-timeout', '5min', '--on-timeout', 'pause', '--auto-resume', '--checkpoint', 'exec',
+                    '--label', 'a=b')
+    names = ('TimeoutUSec', 'IdleTimeoutUSec', 'OnTimeout', 'AutoResume', 'Checkpoint', 'CheckpointIntervalUSec', 'Labels')
 
     def forked(*options):
         ((answer,),) = data(host, sandbox(i), 'Sandbox', 'Fork', 'ua{sv}', '1', *options)

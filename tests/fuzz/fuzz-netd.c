@@ -71,7 +71,7 @@ void network_slot_keep(Network *n, unsigned slot, bool keep) {
         FUZZ_CHECK(slot >= SLOT_FIRST && slot < NET_SLOTS_MAX);
 }
 
-int network_slot_quiesce(Network *n, unsigned slot, unsigned *ret_ended) {
+int network_slot_quiesce(Network *n, unsigned slot, bool park, unsigned *ret_ended) {
         FUZZ_CHECK(slot >= SLOT_FIRST && slot < NET_SLOTS_MAX);
         *ret_ended = 1;
         return 0;

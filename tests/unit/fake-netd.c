@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
-#include <sys/mman.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -116,14 +116,14 @@ static uint32_t put_slot(FakeNetd *f, const FakeRequest *q, TlvWriter *w) {
 }
 
 uint32_t fake_netd_answer(FakeNetd *f, const FakeRequest *q) {
-        static const size_t n_fds[NET_OP_CHECK + 1] = { [NET_OP_SETUP] = 1, [NET_OP_SLOT_NEW] = 2 };
+        static const size_t n_fds[NET_OP_PARK + 1] = { [NET_OP_SETUP] = 1, [NET_OP_SLOT_NEW] = 2 };
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
         int fds[2] = { -EBADF, -EBADF };
         uint32_t number = 0;
 
         for (size_t i = 0; i < n_fds[q->op]; i++) {
                 bool map = q->op == NET_OP_SETUP && f->entries > 0;
-                fds[i] = map ? fcntl(f->entries, F_DUPFD_CLOEXEC, 3) : memfd_create("fake-netd", MFD_CLOEXEC);
+                fds[i] = map ? fcntl(f->entries, F_DUPFD_CLOEXEC, 3) : eventfd(0, EFD_CLOEXEC);
                 check(fds[i] >= 0, "a descriptor");
         }
         if (q->op == NET_OP_SETUP) {

@@ -53,6 +53,7 @@ TEST(defaults_are_those_of_the_design) {
         assert_eq(c.default_disk_bytes, GIB(4));
         assert_eq(c.default_timeout_usec, 300 * USEC_PER_SEC);
         assert_true(c.default_idle_timeout_usec == UINT64_MAX && c.default_on_timeout == SANDBOX_END_KILL);
+        assert_true(c.auto_resume_timeout_usec == 5 * 60 * USEC_PER_SEC);
         assert_eq(c.boot_timeout_usec, 60 * USEC_PER_SEC);
         assert_eq(c.stop_timeout_usec, 10 * USEC_PER_SEC);
         assert_eq(c.checkpoints_max, 16);

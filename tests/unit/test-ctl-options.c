@@ -59,6 +59,13 @@ TEST(ends_and_checkpoints) {
         assert_true(create(&o, CREATE_ON_TIMEOUT, "sleep") < 0);
         assert_true(create(&o, CREATE_ON_TIMEOUT, "") < 0);
 
+        assert_true(!o.auto_resume_given);
+        assert_eq(create(&o, CREATE_AUTO_RESUME, NULL), 1);
+        assert_true(o.auto_resume && o.auto_resume_given);
+        assert_eq(create(&o, CREATE_AUTO_RESUME, "no"), 1);
+        assert_true(!o.auto_resume && o.auto_resume_given);
+        assert_true(create(&o, CREATE_AUTO_RESUME, "perhaps") < 0);
+
         assert_eq(create(&o, CREATE_CHECKPOINT, "30s"), 1);
         assert_eq(o.checkpoint_usec, 30 * USEC_PER_SEC);
         assert_eq(create(&o, CREATE_CHECKPOINT, "exec"), 1);

@@ -57,6 +57,7 @@ static Sandbox *make_sandbox(Case *c) {
         s->timeout_usec = 5 * USEC_PER_SEC;
         s->idle_timeout_usec = 7 * USEC_PER_SEC;
         s->on_timeout = SANDBOX_END_PAUSE_DISK;
+        s->auto_resume = true;
         s->checkpoint_usec = UINT64_MAX;
         /* Of its VMM; none of it is kept. */
         s->deadline_usec = s->priv->deadline_boot_usec = 1;
@@ -128,7 +129,7 @@ TEST(what_is_kept_is_found_again) {
         assert_true(t->owner_uid == 1000 && t->vmm_pid == 0 && t->vmm_uid == 0);
         assert_true(t->deadline_usec == UINT64_MAX && t->priv->deadline_boot_usec == UINT64_MAX);
         assert_true(t->timeout_usec == 5 * USEC_PER_SEC && t->idle_timeout_usec == 7 * USEC_PER_SEC);
-        assert_true(t->on_timeout == SANDBOX_END_PAUSE_DISK && t->checkpoint_usec == UINT64_MAX);
+        assert_true(t->on_timeout == SANDBOX_END_PAUSE_DISK && t->auto_resume && t->checkpoint_usec == UINT64_MAX);
         assert_streq(t->labels[0], "a=b");
         assert_eq(t->slot, 7);
         assert_streq(t->address4, "10.209.0.7");

@@ -221,6 +221,32 @@ TEST(a_template_without_a_network_gets_one) {
         done();
 }
 
+TEST(a_card_that_is_held_hears_nothing_but_speaks) {
+        uint8_t frame[100], out[200];
+        uint32_t head, len;
+
+        make();
+        virtio_net_hold(net, true);
+        post(0, 1000);
+        driver_kick(&driver, RX);
+        send_in(frame, sizeof(frame));
+        assert_true(!used(RX, &head, &len));
+        offer_frame(1, &(struct virtio_net_hdr_v1) {}, frame, 60);
+        driver_kick(&driver, TX);
+        expect_used(TX, 2, 0);
+        assert_eq(on_wire(out, sizeof(out)), (ssize_t) HEADER + 60);
+
+        /* A pause and more buffers are no reason to hear. */
+        virtio_net_pause(net);
+        virtio_net_resume(net);
+        post(1, 1000);
+        driver_kick(&driver, RX);
+        assert_true(!used(RX, &head, &len));
+        virtio_net_hold(net, false);
+        expect_used(RX, 0, sizeof(frame));
+        done();
+}
+
 TEST(a_frame_that_waited_is_no_part_of_a_snapshot) {
         _cleanup_free_ uint8_t *data = NULL;
         static uint8_t frame[5000];
