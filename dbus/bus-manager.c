@@ -288,6 +288,9 @@ const sd_bus_vtable bus_manager_vtable[] = {
                                 method_get_sandbox_by_pid, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("ListSandboxes", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(ssusto)", sandboxes),
                                 method_list_sandboxes, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("FindSandboxes", SD_BUS_ARGS("a{sv}", filters),
+                                SD_BUS_RESULT("a(oa{sv})", sandboxes, "s", next), bus_method_find_sandboxes,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
 
         SD_BUS_METHOD_WITH_ARGS("BuildTemplate", SD_BUS_ARGS("s", name, "h", rootfs, "a{sv}", options),
                                 SD_BUS_RESULT("o", job), bus_method_build_template, SD_BUS_VTABLE_UNPRIVILEGED),

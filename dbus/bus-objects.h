@@ -119,6 +119,7 @@ int bus_property_sandbox_policy(sd_bus *bus, const char *path, const char *inter
                                 sd_bus_message *reply, void *userdata, sd_bus_error *error);
 
 /* Method handlers that have files of their own. */
+int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
