@@ -29,6 +29,7 @@ typedef struct Place {
 } Place;
 
 typedef struct Filter {
+        uint32_t owner;           /* BUS_OWNER_NONE: any */
         const char *tenant, *template;
         char **labels, **states;
         uint64_t since_usec;
@@ -72,6 +73,7 @@ static int check_states(char *const *states, sd_bus_error *error) {
 /* What f holds on an error is the caller's to release as well. */
 static int filter_read(sd_bus_message *m, Filter *f, sd_bus_error *error) {
         const BusOption options[] = {
+                { "owner", BUS_OPTION_U32, &f->owner, 0 },
                 { "tenant", BUS_OPTION_STRING, &f->tenant, 0 },
                 { "template", BUS_OPTION_STRING, &f->template, 0 },
                 { "labels", BUS_OPTION_DICT, &f->labels, 0 },
@@ -125,7 +127,7 @@ static bool is_of_template(const Sandbox *s, const char *ref) {
 }
 
 static bool fits(const Sandbox *s, const Filter *f) {
-        if ((f->tenant && !streq(s->tenant, f->tenant)) || s->created_usec < f->since_usec ||
+        if ((f->owner != BUS_OWNER_NONE && s->owner_uid != f->owner) || (f->tenant && !streq(s->tenant, f->tenant)) || s->created_usec < f->since_usec ||
             (f->states && !strv_has(f->states, sandbox_state_to_string(s->state))) ||
             (f->template && !is_of_template(s, f->template)))
                 return false;
@@ -215,7 +217,7 @@ int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *e
         _cleanup_bus_message_ sd_bus_message *reply = NULL;
         const Manager *manager = bus_front->manager;
         _cleanup_free_ const Sandbox **found = NULL;
-        _cleanup_(filter_done) Filter filter = {};
+        _cleanup_(filter_done) Filter filter = { .owner = BUS_OWNER_NONE };
         bool all = false;
         size_t n = 0;
         uid_t actor;

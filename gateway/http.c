@@ -125,6 +125,7 @@ static Request *request_free(Request *r) {
         s->bodies -= r->body_size + r->taken;
         json_object_put(r->json);
         json_object_put(r->sandbox);
+        json_object_put(r->listed);
         url_done(&r->url);
         free(r->method);
         free(r->target);

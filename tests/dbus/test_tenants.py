@@ -215,6 +215,9 @@ def test_filters(tenants):
     assert ids(find(tenants, ('newest-first', 'b', 'true'))[0]) == [c, b, a]
     assert ids(find(tenants, ('tenant', 's', 'acme'))[0]) == [a, b]
     assert ids(find(tenants, ('tenant', 's', ''), uid=0)[0]) == [mine]
+    assert ids(find(tenants, ('owner', 'u', '0'), uid=0)[0]) == [mine]
+    assert ids(find(tenants, ('owner', 'u', '3'), ('tenant', 's', 'evil'), uid=0)[0]) == [c]
+    assert ids(find(tenants, ('owner', 'u', '0'))[0]) == []
     assert ids(find(tenants, ('labels', 'a{ss}', '1', 'job', 'one'))[0]) == [a]
     assert ids(find(tenants, ('labels', 'a{ss}', '2', 'job', 'two', 'k', 'v'))[0]) == []
     assert ids(find(tenants, ('states', 'as', '1', 'paused'))[0]) == [b]
@@ -240,6 +243,11 @@ def test_pages(tenants):
             if not after:
                 break
         assert seen == (made_ids[::-1] if order else made_ids)
+    # A page may go on at any place.
+    of_two = find(tenants, ('limit', 'u', '2'))[0][1]
+    between = f'{of_two["CreatedTimestamp"]}_aaaaaaaaaaaa'
+    assert ids(find(tenants, ('after', 's', between))[0]) == made_ids[1:]
+    assert ids(find(tenants, ('after', 's', between), ('newest-first', 'b', 'true'))[0]) == made_ids[:1]
     # What comes or goes in between moves nothing.
     page, after = find(tenants, ('limit', 'u', '2'))
     tenants.ctl('kill', made_ids[1])
