@@ -100,7 +100,7 @@ static int append_u64(sd_bus_message *m, const char *name, uint64_t value) {
         return value > 0 ? sd_bus_message_append(m, "{sv}", name, "t", value) : 0;
 }
 
-static int append_labels(sd_bus_message *m, char **labels) {
+int create_append_labels(sd_bus_message *m, char **labels) {
         int r = sd_bus_message_open_container(m, 'e', "sv");
         if (r >= 0)
                 r = sd_bus_message_append(m, "s", "labels");
@@ -143,7 +143,7 @@ int create_options_append(sd_bus_message *m, const CreateOptions *o) {
         if (r >= 0)
                 r = append_string(m, "request-id", o->request_id);
         if (r >= 0 && o->labels)
-                r = append_labels(m, o->labels);
+                r = create_append_labels(m, o->labels);
         if (r >= 0)
                 r = policy_options_append_entry(m, "network-policy", &o->policy);
         if (r >= 0)

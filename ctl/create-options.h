@@ -85,6 +85,9 @@ void create_options_done(CreateOptions *o);
 /* As the a{sv} of CreateSandbox and Fork. */
 int create_options_append(sd_bus_message *m, const CreateOptions *o);
 
+/* An entry "labels" of such an a{sv}. */
+int create_append_labels(sd_bus_message *m, char **labels);
+
 #define SANDBOX_ID_MAX 21
 /* Creates the sandbox; says what went wrong. */
 int create_sandbox(sd_bus *bus, const CreateOptions *o, char ret_id[static SANDBOX_ID_MAX]);

@@ -11,6 +11,7 @@ static const struct {
         bool number;
 } fields[] = {
         { "Owner", "CUBE_OWNER_UID", true },
+        { "Tenant", "CUBE_TENANT", false },
         { "Template", "CUBE_TEMPLATE", false },
         { "TemplateName", "CUBE_TEMPLATE_NAME", false },
         { "Reason", "CUBE_REASON", false },

@@ -30,7 +30,10 @@ static const Verb verbs[] = {
           "  -r --recursive          Directories too\n"
           "  -u --user=USER          Whom copies in the sandbox belong to, or who reads there\n", verb_cp, 1 },
         { "forward", "ID [LOCAL:]PORT", "Offer a sandbox's port on 127.0.0.1", NULL, verb_forward, 1 },
-        { "list", "", "List sandboxes", NULL, verb_list, 1 },
+        { "list", "", "List sandboxes",
+          "     --tenant=TENANT      Only those of that tenant\n"
+          "     --label=KEY=VALUE    Only those that have it; may be repeated\n"
+          "     --state=STATE,...    Only those in one of these states\n", verb_list, 1 },
         { "show", "[ID...]", "Show properties of sandboxes, also of ones that are gone", NULL, verb_show, 1 },
         { "status", "[ID]", "Show a sandbox and its last log lines, or the service",
           "  -n --lines=N            Log lines\n", verb_status, 1 },

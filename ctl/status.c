@@ -124,6 +124,7 @@ static void print_present(json_object *o, const char *id) {
         print_line("Start", properties_string(o, "Start"));
         print_line("Stands on", properties_string(o, "BaseSnapshot"));
         print_line("Owner", text_user(user, (uid_t) properties_u64(o, "Owner")));
+        print_line("Tenant", properties_string(o, "Tenant"));
         printf("%12s: %s memory, %llu CPU, %s disk\n", "Size", format_size(memory, properties_u64(o, "Memory")),
                (unsigned long long) properties_u64(o, "CPUs"), format_size(disk, properties_u64(o, "Disk")));
         print_network(o);

@@ -90,6 +90,8 @@ static void begin_sandbox(Builder *b, const char *id, const char *event, int pri
         begin(b, id, event, priority);
         add(b, "CUBE_SANDBOX", "%s", s->id);
         add(b, "CUBE_OWNER_UID", "%u", (unsigned) s->owner_uid);
+        if (*s->tenant)
+                add(b, "CUBE_TENANT", "%s", s->tenant);
         if (s->template_id)
                 add(b, "CUBE_TEMPLATE", "%s", s->template_id);
         if (s->template_name)
@@ -652,6 +654,8 @@ void audit_snapshot_remove(Audit *a, const Snapshot *s, uid_t actor) {
         begin(&b, AUDIT_ID_SNAPSHOT_REMOVE, "snapshot-remove", LOG_INFO);
         add(&b, "CUBE_ACTOR_UID", "%u", (unsigned) actor);
         add(&b, "CUBE_OWNER_UID", "%u", (unsigned) s->owner_uid);
+        if (*s->tenant)
+                add(&b, "CUBE_TENANT", "%s", s->tenant);
         add(&b, "CUBE_SNAPSHOT", "%s", s->id);
         if (s->sandbox_id)
                 add(&b, "CUBE_SANDBOX", "%s", s->sandbox_id);

@@ -200,6 +200,7 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
                 build_job_free(b);
                 return r;
         }
+        job_set_tenant(b->job, params->tenant);
         b->next = build_jobs;
         build_jobs = b;
         *ret = b->job;

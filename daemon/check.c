@@ -302,7 +302,7 @@ static void check_templates(const Check *c) {
 
         if (!store || store->n_templates == 0)
                 check_tell(c, "templates", CHECK_WARNING, "Build one: cubectl template build NAME --from TAR|DIR.", "none yet");
-        else if (!template_store_find((TemplateStore *) store, 0, c->manager->config.default_template))
+        else if (!template_store_find((TemplateStore *) store, 0, NULL, c->manager->config.default_template))
                 check_tell(c, "templates", CHECK_WARNING, "Build it, or set DefaultTemplate= in cubed.conf(5).", "%zu, but no %s",
                      store->n_templates, c->manager->config.default_template);
         else

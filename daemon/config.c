@@ -36,6 +36,7 @@ typedef enum ConfigType {
         TYPE_POLICY,     /* deny, internet */
         TYPE_RATE,       /* a size, or "infinity" */
         TYPE_USERS,      /* names and uids with blanks between; empty resets */
+        TYPE_TENANTS,    /* the same, each with /TENANT behind */
 } ConfigType;
 
 /* The keys, as cubed.conf(5) lists them. A bound is the least that is allowed; of users, how many at most. */
@@ -65,6 +66,7 @@ static const ConfigKey keys[] = {
         KEY("Sandbox", "BuildTimeout", TYPE_USEC, build_timeout_usec, "1h", USEC_PER_SEC),
         KEY("Limits", "MaxSandboxes", TYPE_COUNT, max_sandboxes, "1000", 0),
         KEY("Limits", "MaxSandboxesPerUser", TYPE_COUNT, max_sandboxes_per_user, "100", 0),
+        KEY("Limits", "MaxSandboxesPerTenant", TYPE_COUNT, max_sandboxes_per_tenant, "100", 0),
         KEY("Limits", "MaxMemoryPerSandbox", TYPE_SIZE, max_mem_bytes, "0", 0),
         KEY("Limits", "CheckpointsMax", TYPE_COUNT, checkpoints_max, "16", 1),
         KEY("Limits", "CheckpointBytesMax", TYPE_SIZE, checkpoint_bytes_max, "4G", 0),
@@ -80,6 +82,7 @@ static const ConfigKey keys[] = {
         KEY("Network", "IngressUsers", TYPE_USERS, ingress_users, "", CONFIG_INGRESS_USERS_MAX),
         KEY("Network", "DefaultPolicy", TYPE_POLICY, default_internet, "deny", 0),
         KEY("Network", "SpecialRangesUsers", TYPE_USERS, special_users, "", CONFIG_USERS_MAX),
+        KEY("Network", "SpecialRangesTenants", TYPE_TENANTS, special_tenants, "", CONFIG_TENANTS_MAX),
         KEY("Network", "BandwidthOut", TYPE_RATE, net_limits.bytes_out, "infinity", KIB(1)),
         KEY("Network", "BandwidthIn", TYPE_RATE, net_limits.bytes_in, "infinity", KIB(1)),
         KEY("Network", "PacketsOut", TYPE_COUNT, net_limits.packets_out, "infinity", 1),
@@ -87,6 +90,7 @@ static const ConfigKey keys[] = {
         KEY("Network", "NewConnections", TYPE_COUNT, net_limits.flows_new, "infinity", 1),
         KEY("Network", "OpenConnections", TYPE_COUNT, net_limits.flows_open, "1024", 1),
         KEY("Manager", "AuditArguments", TYPE_BOOL, audit_arguments, "no", 0),
+        KEY("Manager", "DelegateTo", TYPE_USERS, delegates, "cube-gateway", CONFIG_USERS_MAX),
         KEY("Manager", "StateDirectory", TYPE_PATH, state_directory, "/var/lib/cubed", 0),
         KEY("Manager", "RuntimeDirectory", TYPE_PATH, runtime_directory, "/run/cubed", 0),
 };
@@ -200,6 +204,52 @@ static int set_users(ConfigUsers *field, const char *value, size_t max, Why *why
         if (r >= 0)
                 *field = u;
         return r;
+}
+
+/* word: USER/TENANT. before: the one that was read last, whose user need not be looked up again. */
+static int add_tenant(ConfigTenants *t, char *word, const char *before, Why *why) {
+        char *slash = strchr(word, '/');
+        ConfigUsers user = {};
+
+        if (!slash || !tenant_name_valid(slash + 1)) {
+                (void) snprintf(why->text, sizeof(why->text), "%.80s is not USER/TENANT", word);
+                return -EINVAL;
+        }
+        *slash = 0;
+        if (before && streq(before, word))
+                user = (ConfigUsers) { .uid = { t->tenants[t->n - 1].uid }, .n = 1 };
+        int r = user.n > 0 ? 0 : set_users(&user, word, 1, why);
+        if (r < 0)
+                return r;
+        if (user.n == 0)
+                return -EINVAL;
+        t->tenants[t->n].uid = user.uid[0];
+        tenant_name_copy(t->tenants[t->n].name, slash + 1);
+        t->n++;
+        return 0;
+}
+
+static int set_tenants(ConfigTenants *field, const char *value, Why *why) {
+        _cleanup_free_ char *copy = strdup(value);
+        _cleanup_free_ ConfigTenants *t = new0(ConfigTenants, 1);
+        char *at = copy, *word, *before = NULL;
+
+        if (!copy || !t)
+                return -ENOMEM;
+        while ((word = strsep(&at, " \t"))) {
+                if (!*word)
+                        continue;
+                if (t->n == CONFIG_TENANTS_MAX) {
+                        (void) snprintf(why->text, sizeof(why->text), "more than %u tenants", CONFIG_TENANTS_MAX);
+                        return -E2BIG;
+                }
+                int r = add_tenant(t, word, before, why);
+                if (r < 0)
+                        return r;
+                before = word;
+        }
+        *field = *t;
+        return 0;
 }
 
 static int set_u64(uint64_t *field, uint64_t value, uint64_t min) {
@@ -317,6 +367,8 @@ static int key_set(Config *c, const ConfigKey *k, const char *value, Why *why) {
                 return set_policy(key_field(c, k), value);
         case TYPE_USERS:
                 return set_users(key_field(c, k), value, k->bound, why);
+        case TYPE_TENANTS:
+                return set_tenants(key_field(c, k), value, why);
         case TYPE_BOOL:
                 r = parse_bool(value);
                 if (r >= 0)
@@ -337,12 +389,22 @@ static int key_set(Config *c, const ConfigKey *k, const char *value, Why *why) {
         }
 }
 
+/* A user that the default names need not be there: it comes with a part of cubed that was not installed. */
+static int key_set_default(Config *c, const ConfigKey *k) {
+        int r = key_set(c, k, k->value, &(Why) {});
+
+        if (r >= 0 || r == -ENOMEM || k->type != TYPE_USERS)
+                return r;
+        *(ConfigUsers *) key_field(c, k) = (ConfigUsers) {};
+        return 0;
+}
+
 int config_init(Config *c) {
         assert(c);
 
         *c = (Config) {};
         for (size_t i = 0; i < ELEMENTSOF(keys); i++) {
-                int r = key_set(c, keys + i, keys[i].value, &(Why) {});
+                int r = key_set_default(c, keys + i);
                 if (r < 0) {
                         config_done(c);
                         return r;
@@ -426,7 +488,7 @@ static int assign(Config *c, const Place *p, const char *section, const char *na
 
                 /* Nothing behind the sign means: as if the key were not there. */
                 Why why = {};
-                int r = key_set(c, k, *value ? value : k->value, &why);
+                int r = *value ? key_set(c, k, value, &why) : key_set_default(c, k);
                 if (r == -ENOMEM)
                         return r;
                 if (r < 0)
@@ -621,6 +683,11 @@ static void dump_users(FILE *f, const ConfigUsers *u) {
                 fprintf(f, "%s%u", i > 0 ? " " : "", (unsigned) u->uid[i]);
 }
 
+static void dump_tenants(FILE *f, const ConfigTenants *t) {
+        for (size_t i = 0; i < t->n; i++)
+                fprintf(f, "%s%u/%s", i > 0 ? " " : "", (unsigned) t->tenants[i].uid, t->tenants[i].name);
+}
+
 static void dump_value(Config *c, const ConfigKey *k, FILE *f) {
         static const char *const switches[] = { "no", "yes", "auto" };
         void *field = key_field(c, k);
@@ -658,6 +725,9 @@ static void dump_value(Config *c, const ConfigKey *k, FILE *f) {
                 break;
         case TYPE_USERS:
                 dump_users(f, field);
+                break;
+        case TYPE_TENANTS:
+                dump_tenants(f, field);
                 break;
         case TYPE_BOOL:
                 fputs(switches[*(bool *) field], f);

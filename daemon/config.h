@@ -13,10 +13,12 @@
 #include <sys/types.h>
 
 #include "base/macros.h"
+#include "base/tenant.h"
 #include "net/net-client.h"
 
 #define CONFIG_UNLIMITED UINT32_MAX
 #define CONFIG_USERS_MAX 64U
+#define CONFIG_TENANTS_MAX 64U
 #define CONFIG_INGRESS_USERS_MAX NET_INGRESS_UIDS_MAX
 
 typedef enum ConfigSwitch {
@@ -38,6 +40,22 @@ static inline bool config_users_have(const ConfigUsers *u, uid_t uid) {
         return false;
 }
 
+/* USER/TENANT each. */
+typedef struct ConfigTenants {
+        struct {
+                uid_t uid;
+                char name[TENANT_NAME_MAX];
+        } tenants[CONFIG_TENANTS_MAX];
+        size_t n;
+} ConfigTenants;
+
+static inline bool config_tenants_have(const ConfigTenants *t, uid_t uid, const char *name) {
+        for (size_t i = 0; i < t->n; i++)
+                if (tenant_same(t->tenants[i].uid, t->tenants[i].name, uid, name))
+                        return true;
+        return false;
+}
+
 typedef struct Config {
         /* [Sandbox] */
         char *default_template;            /* DefaultTemplate=python */
@@ -55,7 +73,8 @@ typedef struct Config {
 
         /* [Limits] */
         uint32_t max_sandboxes;            /* MaxSandboxes=1000; CONFIG_UNLIMITED */
-        uint32_t max_sandboxes_per_user;   /* MaxSandboxesPerUser=100 */
+        uint32_t max_sandboxes_per_user;   /* MaxSandboxesPerUser=100; those of his tenants don't count */
+        uint32_t max_sandboxes_per_tenant; /* MaxSandboxesPerTenant=100; of each that has a name */
         uint64_t max_mem_bytes;            /* MaxMemoryPerSandbox=; 0 = the host's RAM */
         uint32_t checkpoints_max;          /* CheckpointsMax=16; of one sandbox */
         uint64_t checkpoint_bytes_max;     /* CheckpointBytesMax=4G */
@@ -74,11 +93,13 @@ typedef struct Config {
         uint64_t network_audit_usec;       /* AuditIntervalSec=60 */
         ConfigUsers ingress_users;         /* IngressUsers= */
         bool default_internet;             /* DefaultPolicy=deny; of templates that have none */
-        ConfigUsers special_users;         /* SpecialRangesUsers= */
+        ConfigUsers special_users;         /* SpecialRangesUsers=; all tenants of theirs as well */
+        ConfigTenants special_tenants;     /* SpecialRangesTenants= */
         NetLimits net_limits;              /* BandwidthOut= ...; UINT64_MAX, UINT32_MAX: none */
 
         /* [Manager] */
         bool audit_arguments;              /* AuditArguments=no */
+        ConfigUsers delegates;             /* DelegateTo=cube-gateway; who may name tenants */
         char *state_directory;             /* StateDirectory=/var/lib/cubed */
         char *runtime_directory;           /* RuntimeDirectory=/run/cubed */
 } Config;

@@ -132,6 +132,7 @@ static void job_save(const Job *j) {
                 put_str(o, "result", j->result);
                 put_str(o, "error-name", j->error_name);
                 put_str(o, "error-message", j->error_message);
+                put_str(o, "tenant", *j->tenant ? j->tenant : NULL);
                 json_object_object_add(o, "owner", json_object_new_int64(j->owner_uid));
                 json_object_object_add(o, "progress", json_object_new_int64(j->progress));
                 json_object_object_add(o, "created", json_object_new_int64((int64_t) j->created_usec));
@@ -227,6 +228,11 @@ int job_new(Manager *m, const char *kind, const char *subject, uid_t owner_uid, 
         return 0;
 }
 
+void job_set_tenant(Job *j, const char *tenant) {
+        tenant_name_copy(j->tenant, tenant);
+        job_save(j);
+}
+
 static char *get_str(json_object *o, const char *key) {
         json_object *v;
 
@@ -246,7 +252,7 @@ static uint64_t get_u64(json_object *o, const char *key) {
 /* Our own file under a directory that only root writes to; still, nothing in it is taken for given. */
 static int job_load(Manager *m, const char *id) {
         _cleanup_(job_freep) Job *j = NULL;
-        _cleanup_free_ char *text = NULL, *state = NULL;
+        _cleanup_free_ char *text = NULL, *state = NULL, *tenant = NULL;
 
         int r = job_alloc(m, id, &j);
         if (r < 0)
@@ -271,13 +277,15 @@ static int job_load(Manager *m, const char *id) {
         j->error_name = get_str(o, "error-name");
         j->error_message = get_str(o, "error-message");
         j->owner_uid = (uid_t) get_u64(o, "owner");
+        tenant = get_str(o, "tenant");
         j->progress = (uint32_t) get_u64(o, "progress");
         j->created_usec = get_u64(o, "created");
         j->finished_usec = get_u64(o, "finished");
         j->state = job_state_from_string(state);
         json_object_put(o);
-        if (j->state < 0 || !j->kind || !j->subject || !j->step)
+        if (j->state < 0 || !j->kind || !j->subject || !j->step || (tenant && !tenant_name_valid(tenant)))
                 return -EBADMSG;
+        tenant_name_copy(j->tenant, tenant);
 
         struct stat st;
         if (stat(log_path, &st) == 0)

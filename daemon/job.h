@@ -36,6 +36,7 @@ struct Job {
         Manager *manager;
         char id[21];
         uid_t owner_uid;
+        char tenant[TENANT_NAME_MAX]; /* of the owner's; "": he himself */
         char *kind;                /* "build-template", "export-template", "import-template" */
         char *subject;             /* what is worked on: NAME:TAG */
         JobState state;
@@ -52,6 +53,8 @@ struct Job {
 
 int job_new(Manager *m, const char *kind, const char *subject, uid_t owner_uid, JobCancel cancel, void *userdata,
             Job **ret);
+/* Whose of the owner's it is; before anybody else knows of it. */
+void job_set_tenant(Job *j, const char *tenant);
 /* Closes the log's readers, removes it from the manager. Its files go with it only once it ended. */
 Job *job_free(Job *j);
 /* What an earlier cubed left. */

@@ -179,10 +179,10 @@ Sandbox *manager_find_sandbox_by_pid(Manager *m, pid_t pid) {
         return NULL;
 }
 
-Sandbox *manager_find_sandbox_by_request(Manager *m, uid_t owner, const char *request_id) {
+Sandbox *manager_find_sandbox_by_request(Manager *m, uid_t owner, const char *tenant, const char *request_id) {
         for (size_t i = 0; i < m->n_sandboxes; i++) {
                 Sandbox *s = m->sandboxes[i];
-                if (s->owner_uid == owner && s->request_id && streq(s->request_id, request_id))
+                if (tenant_same(s->owner_uid, s->tenant, owner, tenant) && s->request_id && streq(s->request_id, request_id))
                         return s;
         }
         return NULL;
@@ -586,7 +586,7 @@ static void load_new_templates(Manager *m) {
         while ((e = readdir(d))) {
                 Template *t = NULL;
 
-                if (!sandbox_id_valid(e->d_name) || template_store_find(m->templates, 0, e->d_name))
+                if (!sandbox_id_valid(e->d_name) || template_store_find(m->templates, 0, NULL, e->d_name))
                         continue;
                 int r = template_store_add(m->templates, e->d_name, &t);
                 if (r < 0) {

@@ -69,8 +69,8 @@ int manager_startup(Manager *m);
 
 Sandbox *manager_find_sandbox(Manager *m, const char *id);
 Sandbox *manager_find_sandbox_by_pid(Manager *m, pid_t pid);
-/* The sandbox this owner made with that request-id, or NULL. */
-Sandbox *manager_find_sandbox_by_request(Manager *m, uid_t owner, const char *request_id);
+/* The sandbox that was made for this tenant with that request-id, or NULL. */
+Sandbox *manager_find_sandbox_by_request(Manager *m, uid_t owner, const char *tenant, const char *request_id);
 
 /* Re-reads configuration and templates. */
 int manager_reload(Manager *m, sd_bus_error *error);
@@ -84,8 +84,9 @@ typedef void (*TemplateRemoveDone)(Manager *m, const sd_bus_error *error, void *
 int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
                             sd_bus_error *error);
 
-/* name ("NAME:TAG") of owner stands for t from then on, of the same owner, or for nothing (t NULL). */
-int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
+/* name ("NAME:TAG"), which is among those of that template's owner and tenant, stands for it from then on; take_away: for
+ * nothing, and t is the one that it stood for. */
+int manager_name_template(Manager *m, const char *name, Template *t, bool take_away, uid_t actor, TemplateRemoveDone done,
                           void *userdata, sd_bus_error *error);
 
 /* Writes it to out_fd, with the guest that is saved for it. The job is actor's. Descriptors stay the caller's. */
@@ -94,6 +95,7 @@ typedef struct TemplateImportParams {
         const char *name, *tag;   /* NULL: as the file says */
         char **aliases;           /* "NAME:TAG", TEMPLATE_ALIASES_MAX at most */
         uid_t owner_uid;
+        const char *tenant;       /* of his; NULL: he himself */
         int in_fd;
 } TemplateImportParams;
 int manager_import_template(Manager *m, const TemplateImportParams *p, Job **ret, sd_bus_error *error);

@@ -546,6 +546,7 @@ static int describe(const Capture *c, Snapshot *n) {
         Sandbox *s = c->sandbox;
 
         n->owner_uid = s->owner_uid;
+        tenant_name_copy(n->tenant, s->tenant);
         n->has_memory = !c->no_memory;
         if (c->kind == SNAPSHOT_CHECKPOINT)
                 n->number = ++s->priv->checkpoint_number;

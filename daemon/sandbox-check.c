@@ -136,16 +136,25 @@ static int apply_disk(Sandbox *s, uint64_t disk, const Template *t, const Snapsh
         return 0;
 }
 
-static int check_quota(const Sandbox *s, uid_t owner, sd_bus_error *error) {
+/* Those of a user's tenants are not his: each has its own quota. */
+static int check_quota(const Sandbox *s, const SandboxSpec *spec, sd_bus_error *error) {
         const Manager *m = s->manager;
+        uid_t owner = spec->owner_uid;
         uint32_t own = 0;
 
         for (size_t i = 0; i < m->n_sandboxes; i++)
-                own += m->sandboxes[i]->owner_uid == owner;
+                own += tenant_same(m->sandboxes[i]->owner_uid, m->sandboxes[i]->tenant, owner, spec->tenant);
         if (m->config.max_sandboxes != CONFIG_UNLIMITED && m->n_sandboxes >= m->config.max_sandboxes)
                 return sd_bus_error_setf(error, BUS_ERROR_QUOTA_EXCEEDED,
                                          "This host has %zu sandboxes already, as many as MaxSandboxes= allows; end one first",
                                          m->n_sandboxes);
+        if (!isempty(spec->tenant)) {
+                if (own < m->config.max_sandboxes_per_tenant)
+                        return 0;
+                return sd_bus_error_setf(error, BUS_ERROR_QUOTA_EXCEEDED,
+                                         "Tenant %s has %u sandboxes already, as many as MaxSandboxesPerTenant= allows; end one first",
+                                         spec->tenant, own);
+        }
         if (owner != 0 && m->config.max_sandboxes_per_user != CONFIG_UNLIMITED &&
             own >= m->config.max_sandboxes_per_user)
                 return sd_bus_error_setf(error, BUS_ERROR_QUOTA_EXCEEDED,
@@ -222,7 +231,7 @@ int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error)
 
         Defaults d = get_defaults(t, n);
         /* A build has limits of its own, and must not fail because its owner works. */
-        int r = spec->builder ? 0 : check_quota(s, spec->owner_uid, error);
+        int r = spec->builder ? 0 : check_quota(s, spec, error);
         if (r >= 0)
                 r = apply_cpus(s, spec, &d, error);
         if (r >= 0)
@@ -234,6 +243,7 @@ int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error)
 
         apply_layers(s, n);
         s->owner_uid = spec->owner_uid;
+        tenant_name_copy(s->tenant, spec->tenant);
         s->builder = spec->builder;
         s->timeout_usec = spec->timeout_usec > 0 ? spec->timeout_usec : s->manager->config.default_timeout_usec;
         s->idle_timeout_usec = spec->idle_timeout_usec > 0 ? spec->idle_timeout_usec : s->manager->config.default_idle_timeout_usec;

@@ -445,8 +445,8 @@ int sandbox_connect(Sandbox *s) {
 }
 
 /* Adopted ones are not ours to reap: their pid may be another's by now. */
-static bool shares_core(const Sandbox *s, const Sandbox *other) {
-        return other != s && other->owner_uid == s->owner_uid && other->vmm_pid > 0 && !other->priv->exited && !other->priv->adopted;
+bool sandbox_shares_core(const Sandbox *s, const Sandbox *other) {
+        return other != s && tenant_same(other->owner_uid, other->tenant, s->owner_uid, s->tenant) && other->vmm_pid > 0 && !other->priv->exited && !other->priv->adopted;
 }
 
 /* Where it does not work out the VMM has a cookie of its own, which is the safe side. */
@@ -454,10 +454,10 @@ static void share_core(const Sandbox *s) {
         const Manager *m = s->manager;
 
         for (size_t i = 0; i < m->n_sandboxes; i++)
-                if (shares_core(s, m->sandboxes[i])) {
+                if (sandbox_shares_core(s, m->sandboxes[i])) {
                         int r = core_sched_share(m->sandboxes[i]->vmm_pid, s->vmm_pid);
                         if (r < 0 && r != -EOPNOTSUPP)
-                                log_warning_errno(r, "Sandbox %s: its VMM does not share cores with others of its owner: %m", s->id);
+                                log_warning_errno(r, "Sandbox %s: its VMM does not share cores with others of its tenant: %m", s->id);
                         return;
                 }
 }

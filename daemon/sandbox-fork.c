@@ -26,6 +26,7 @@ struct Fork {
         Manager *manager;
         char parent[21];
         SandboxSpec spec;          /* strings are ours; template, snapshot and policy in use by us */
+        char tenant[TENANT_NAME_MAX];
         Copy *copies;
         size_t n, n_begun, n_under_way;
         ForkDone done;
@@ -143,6 +144,8 @@ static Fork *fork_new(Sandbox *s, size_t n, const SandboxSpec *spec) {
         f->spec.hostname = f->spec.request_id = f->spec.bound_client = NULL;
         f->spec.labels = NULL;
         f->spec.snapshot = NULL;
+        tenant_name_copy(f->tenant, spec->tenant);
+        f->spec.tenant = f->tenant;
         f->spec.template = s->priv->template;
         template_use(f->spec.template);
         if (spec->policy)

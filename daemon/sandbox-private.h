@@ -214,6 +214,8 @@ int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety);
 /* sandbox-create.c */
 /* The body of an AGENT_CLAIM, with entropy: to be wiped. */
 int sandbox_put_claim(const Sandbox *s, TlvWriter *w);
+/* May hardware threads of one core run both? */
+bool sandbox_shares_core(const Sandbox *s, const Sandbox *other);
 /* Begins to make its VMM. On an error nothing is left of that. */
 int sandbox_start(Sandbox *s, sd_bus_error *error);
 /* To the journal: what went wrong in the guest (its hooks) although it took the claim. body: of the answer. */

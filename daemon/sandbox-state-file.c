@@ -38,6 +38,7 @@ static int add_strings(json_object *o, const Sandbox *s, SandboxState state, con
                 { "template-name", s->template_name },
                 { "hostname", s->hostname },
                 { "request-id", s->request_id },
+                { "tenant", *s->tenant ? s->tenant : NULL },
                 { "bound-client", s->bound_client },
                 { "kernel-release", s->kernel_release },
                 { "disk-top", disk ? disk->id : NULL },
@@ -228,13 +229,14 @@ int sandbox_format_kept(const Sandbox *s, SandboxState state, const Snapshot *on
 }
 
 static int load_strings(Sandbox *s, json_object *o) {
-        _cleanup_free_ char *state = NULL, *id = NULL;
+        _cleanup_free_ char *state = NULL, *id = NULL, *tenant = NULL;
         const struct {
                 const char *key;
                 char **field;
         } strings[] = {
                 { "id", &id },
                 { "state", &state },
+                { "tenant", &tenant },
                 { "template", &s->template_id },
                 { "template-name", &s->template_name },
                 { "hostname", &s->hostname },
@@ -248,6 +250,10 @@ static int load_strings(Sandbox *s, json_object *o) {
                 r = json_dup_optional(o, strings[i].key, STRING_MAX, strings[i].field);
         if (r < 0)
                 return r;
+        /* Those of a cubed that knew no tenants have none. */
+        if (tenant && !tenant_name_valid(tenant))
+                return -EBADMSG;
+        tenant_name_copy(s->tenant, tenant);
         s->state = sandbox_state_from_string(state);
         return s->state < 0 || !id || !streq(id, s->id) || !s->template_id || !s->hostname ? -EBADMSG : 0;
 }

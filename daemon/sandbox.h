@@ -15,6 +15,7 @@
 
 #include "base/agent-proto.h"
 #include "base/macros.h"
+#include "base/tenant.h"
 #include "base/tlv.h"
 #include "base/vmm-proto.h"
 #include "daemon/snapshot.h"
@@ -61,6 +62,7 @@ typedef struct SandboxSpec {
         Template *template;
         Snapshot *snapshot;                /* to restore; NULL: the template's own, else it boots */
         uid_t owner_uid;
+        const char *tenant;                /* of his; NULL: he himself */
         uint64_t mem_bytes;
         uint32_t cpus;
         uint64_t disk_bytes;
@@ -86,6 +88,7 @@ struct Sandbox {
         uint64_t state_changed_usec;       /* realtime */
 
         uid_t owner_uid;
+        char tenant[TENANT_NAME_MAX];      /* of the owner's; "": he himself */
         char *template_id;
         char *template_name;               /* as it was asked for, NAME:TAG; may be NULL */
         char *hostname;

@@ -35,6 +35,7 @@ static int add_strings(json_object *o, const Snapshot *s) {
                 { "id", s->id },
                 { "kind", snapshot_kind_to_string(s->kind) },
                 { "name", s->name },
+                { "tenant", *s->tenant ? s->tenant : NULL },
                 { "sandbox", s->sandbox_id },
                 { "template", s->template_id },
                 { "template-name", s->template_name },
@@ -124,7 +125,7 @@ int snapshot_write_json(const Snapshot *s, const char *name, int *ret_fd) {
 }
 
 static int parse_strings(json_object *o, Snapshot *s) {
-        _cleanup_free_ char *uuid = NULL, *boot = NULL;
+        _cleanup_free_ char *uuid = NULL, *boot = NULL, *tenant = NULL;
         const char *id, *kind;
         const struct {
                 const char *key;
@@ -132,6 +133,7 @@ static int parse_strings(json_object *o, Snapshot *s) {
                 char **field;
         } strings[] = {
                 { "name", NAME_MAX_BYTES, &s->name },
+                { "tenant", TENANT_NAME_MAX - 1, &tenant },
                 { "sandbox", sizeof(s->id) - 1, &s->sandbox_id },
                 { "template", sizeof(s->id) - 1, &s->template_id },
                 { "template-name", TEMPLATE_REF_MAX, &s->template_name },
@@ -150,6 +152,10 @@ static int parse_strings(json_object *o, Snapshot *s) {
                 r = hex_to_id(uuid, s->uuid);
         if (r < 0)
                 return r;
+        /* Those of a cubed that knew no tenants have none. */
+        if (tenant && !tenant_name_valid(tenant))
+                return -EBADMSG;
+        tenant_name_copy(s->tenant, tenant);
         strcpy(s->id, id);
         strcpy(s->priv->boot, strempty(boot));
         s->kind = snapshot_kind_from_string(kind);
@@ -230,7 +236,7 @@ static bool is_consistent(const Snapshot *s) {
 
 int snapshot_parse(const char *text, size_t size, Snapshot *s, const char **ret_reason) {
         static const char *const keys[] = {
-                "version", "id", "kind", "name", "sandbox", "template", "template-name", "boot", "parent",
+                "version", "id", "kind", "name", "tenant", "sandbox", "template", "template-name", "boot", "parent",
                 "memory-parent", "uuid", "owner-uid", "created", "number", "memory", "boot-memory", "plug", "disk",
                 "cpu-quota", "cpus", "files", NULL,
         };

@@ -33,6 +33,7 @@ int snapshot_adopt(Snapshot *s, const char *text, size_t size, const Template *t
         s->has_memory = true;
         memcpy(s->uuid, from->uuid, sizeof(s->uuid));
         s->owner_uid = t->owner_uid;
+        tenant_name_copy(s->tenant, t->tenant);
         s->mem_bytes = from->mem_bytes;
         s->boot_mem_bytes = from->boot_mem_bytes;
         s->plug_bytes = from->plug_bytes;

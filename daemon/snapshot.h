@@ -23,6 +23,7 @@
 #include <systemd/sd-event.h>
 
 #include "base/macros.h"
+#include "base/tenant.h"
 #include "base/snapshot-format.h"
 #include "base/vmm-proto.h"
 #include "daemon/store-client.h"
@@ -61,6 +62,7 @@ struct Snapshot {
         SnapshotKind kind;
         char *name;              /* may be NULL */
         uid_t owner_uid;
+        char tenant[TENANT_NAME_MAX]; /* as its sandbox's, or its template's */
         uint64_t created_usec;   /* CLOCK_REALTIME */
         char *sandbox_id;        /* of which it is */
         char *template_id;

@@ -62,18 +62,20 @@ static int check(const Manager *m, const char *name, const Template *t, sd_bus_e
         return 0;
 }
 
-int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
+int manager_name_template(Manager *m, const char *name, Template *t, bool take_away, uid_t actor, TemplateRemoveDone done,
                           void *userdata, sd_bus_error *error) {
-        int r = check(m, name, t, error);
+        Template *target = take_away ? NULL : t;
+
+        int r = check(m, name, target, error);
         if (r < 0)
                 return r;
         _cleanup_(naming_freep) Naming *n = new0(Naming, 1);
         if (!n)
                 return sd_bus_error_set_errno(error, ENOMEM);
-        *n = (Naming) { m, strdup(name), t ? strdup(t->id) : NULL, actor, done, userdata };
-        if (!n->name || (t && !n->id))
+        *n = (Naming) { m, strdup(name), target ? strdup(target->id) : NULL, actor, done, userdata };
+        if (!n->name || (target && !n->id))
                 return sd_bus_error_set_errno(error, ENOMEM);
-        r = template_store_set_name(m->event, m->templates, owner, name, t, on_named, n);
+        r = template_store_set_name(m->event, m->templates, t->owner_uid, t->tenant, name, target, on_named, n);
         if (r < 0)
                 return sd_bus_error_set_errnof(error, -r, "Name %s can't be changed: %s", name, strerror(-r));
         (void) TAKE_PTR(n);

@@ -352,16 +352,16 @@ void template_build_tell(TemplateBuild *b, const char *step, unsigned percent) {
 }
 
 static int commit_start(TemplateBuild *b) {
-        char uid[16], name[160];
+        char dir[TENANT_DIR_MAX], name[160];
         const char *argv[7 + TEMPLATE_ALIASES_MAX] = {
-                b->store->tools.cube_image, "commit", b->name, b->template->id, uid, name,
+                b->store->tools.cube_image, "commit", b->name, b->template->id, dir, name,
         };
         ToolSpec spec = TOOL_SPEC_INIT;
 
         for (size_t i = 0; b->template->aliases && b->template->aliases[i]; i++)
                 argv[6 + i] = b->template->aliases[i];
 
-        (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) b->template->owner_uid);
+        (void) tenant_dir_format(dir, b->template->owner_uid, b->template->tenant);
         (void) snprintf(name, sizeof(name), "%s:%s", b->template->name, b->template->tag);
         spec.argv = argv;
         spec.fds[3] = b->store->root_fd;

@@ -47,6 +47,7 @@ typedef struct Import {
         char id[ID_SIZE];          /* of the template to be */
         char dir[sizeof(STORE_BUILD_PREFIX) + ID_SIZE];
         uid_t owner;
+        char tenant[TENANT_NAME_MAX];
         char *name, *tag;          /* NULL: those that the file says */
         char **aliases;
         int in_fd, dir_fd;
@@ -262,7 +263,7 @@ static int take_template(Import *i, json_object *manifest) {
                 if ((uint64_t) st.st_size != t->file_bytes[k])
                         return fail(i, -EBADMSG, "%s is not as large as the template in it says", template_file_name((TemplateFile) k));
         }
-        r = template_readdress(t, i->id, i->owner, i->name, i->tag);
+        r = template_readdress(t, i->id, i->owner, i->tenant, i->name, i->tag);
         if (r < 0)
                 return fail(i, r, "%s", strerror(-r));
         t->aliases = TAKE_PTR(i->aliases);
@@ -359,14 +360,14 @@ static int save_start(Import *i) {
 /* Commit, clean */
 
 static int commit_start(Import *i) {
-        char uid[16], name[160];
+        char dir[TENANT_DIR_MAX], name[160];
         const char *argv[7 + TEMPLATE_ALIASES_MAX] = {
-                i->manager->templates->tools.cube_image, "commit", i->dir, i->id, uid, name,
+                i->manager->templates->tools.cube_image, "commit", i->dir, i->id, dir, name,
         };
 
         for (size_t k = 0; i->template->aliases && i->template->aliases[k]; k++)
                 argv[6 + k] = i->template->aliases[k];
-        (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) i->owner);
+        (void) tenant_dir_format(dir, i->owner, i->tenant);
         (void) snprintf(name, sizeof(name), "%s:%s", i->template->name, i->template->tag);
         return run_in_store(i, argv, -EBADF);
 }
@@ -485,6 +486,7 @@ static int import_new(Manager *m, const TemplateImportParams *p, Import **ret) {
                 return -ENOMEM;
         i->manager = m;
         i->owner = p->owner_uid;
+        tenant_name_copy(i->tenant, p->tenant);
         i->dir_fd = i->manifest_fd = -EBADF;
         i->progress = PACK_PROGRESS_NONE;
         for (size_t k = 0; k < ELEMENTSOF(i->members); k++)
@@ -522,6 +524,7 @@ int manager_import_template(Manager *m, const TemplateImportParams *p, Job **ret
                         (void) unlinkat(m->templates->root_fd, i->dir, AT_REMOVEDIR);
                 return sd_bus_error_set_errnof(error, -r, "The template can't be imported: %s", i && i->message ? i->message : strerror(-r));
         }
+        job_set_tenant(i->job, p->tenant);
         job_set_step(i->job, steps[IMPORT_UNPACK].words, 0);
         *ret = i->job;
         i->next = m->priv->imports;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Names: links in names/UID/ that stand for templates of that uid. The one under which a template was built
+/* Names: links in names/UID/ that stand for templates of that uid, and in names/UID.TENANT/ of a tenant of his. The one under which a template was built
  * it knows itself; all others are its aliases. Any of them may come to stand for another template. */
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/parse.h"
+#include "base/tenant.h"
 #include "daemon/template-private.h"
 
 char **template_aliases_free(char **l) {
@@ -58,10 +58,10 @@ static bool has_alias(const Template *t, const char *name, const char *tag) {
         return false;
 }
 
-Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag) {
+Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *tenant, const char *name, const char *tag) {
         for (size_t i = 0; i < s->n_templates; i++) {
                 Template *t = s->templates[i];
-                if (t->owner_uid == owner &&
+                if (tenant_same(t->owner_uid, t->tenant, owner, tenant) &&
                     ((t->named && streq(t->name, name) && streq(t->tag, tag)) || has_alias(t, name, tag)))
                         return t;
         }
@@ -86,23 +86,24 @@ static int add_alias(Template *t, const char *name) {
         return 0;
 }
 
-/* A link NAME:TAG -> ../../ID. */
-static int settle_name(TemplateStore *s, int dir_fd, const char *link, uid_t owner) {
+/* A link NAME:TAG -> ../../ID. dir: whose names. */
+static int settle_name(TemplateStore *s, int dir_fd, const char *dir, const char *link) {
         _cleanup_free_ char *name = NULL, *tag = NULL;
-        char target[64];
+        char target[64], tenant[TENANT_NAME_MAX];
         ssize_t n = readlinkat(dir_fd, link, target, sizeof(target) - 1);
         Template *t;
+        uid_t owner;
 
         if (n < 0 && errno != EINVAL)
                 return errno == ENOENT ? 0 : -errno;
         target[n > 0 ? n : 0] = 0;
         if (n <= 0 || !startswith(target, "../../") || !strchr(link, ':') || template_ref_parse(link, &name, &tag) < 0) {
-                template_store_warn(s, "name %s of uid %" PRIu32 ": not a link to a template", link, (uint32_t) owner);
+                template_store_warn(s, "name %s of uid %s: not a link to a template", link, dir);
                 return 0;
         }
         t = template_store_find_id(s, target + strlen("../../"));
-        if (!t || t->owner_uid != owner) {
-                template_store_warn(s, "name %s of uid %" PRIu32 ": leads to no such template", link, (uint32_t) owner);
+        if (!t || tenant_dir_parse(dir, &owner, tenant) < 0 || !tenant_same(t->owner_uid, t->tenant, owner, tenant)) {
+                template_store_warn(s, "name %s of uid %s: leads to no such template", link, dir);
                 return 0;
         }
         if (!streq(t->name, name) || !streq(t->tag, tag))
@@ -111,19 +112,20 @@ static int settle_name(TemplateStore *s, int dir_fd, const char *link, uid_t own
         return 0;
 }
 
-static int settle_names_of(TemplateStore *s, int names_fd, const char *uid) {
+static int settle_names_of(TemplateStore *s, int names_fd, const char *dir) {
         _cleanup_(closedirp) DIR *d = NULL;
-        uint32_t owner;
+        char tenant[TENANT_NAME_MAX];
+        uid_t owner;
 
-        int r = parse_u32(uid, &owner) < 0 ? -ENOTDIR : template_store_open_list(names_fd, uid, &d);
+        int r = tenant_dir_parse(dir, &owner, tenant) < 0 ? -ENOTDIR : template_store_open_list(names_fd, dir, &d);
         if (r == -ENOTDIR || r == -ELOOP) {
-                template_store_warn(s, "names/%s: not a directory of a uid's names", uid);
+                template_store_warn(s, "names/%s: not a directory of a uid's names", dir);
                 return 0;
         }
         struct dirent *de;
         while (r >= 0 && (errno = 0, de = readdir(d)))
                 if (de->d_name[0] != '.')
-                        r = settle_name(s, dirfd(d), de->d_name, owner);
+                        r = settle_name(s, dirfd(d), dir, de->d_name);
         return r < 0 ? r : -errno;
 }
 
@@ -187,11 +189,12 @@ int template_names_settle(TemplateStore *s) {
         return r;
 }
 
-int template_store_set_name(sd_event *e, TemplateStore *s, uid_t owner, const char *name, Template *t,
+int template_store_set_name(sd_event *e, TemplateStore *s, uid_t owner, const char *tenant, const char *name, Template *t,
                             template_removed_t done, void *userdata) {
-        char uid[16];
-        const char *const argv[] = { s->tools.cube_image, "name", uid, name, t ? t->id : NULL, NULL };
+        char dir[TENANT_DIR_MAX];
+        const char *const argv[] = {
+                s->tools.cube_image, "name", tenant_dir_format(dir, owner, tenant), name, t ? t->id : NULL, NULL,
+        };
 
-        (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) owner);
         return template_store_run(e, s, STORE_JOB_NAME, t ? t->id : NULL, argv, done, userdata);
 }

@@ -120,6 +120,7 @@ int template_from_params(const TemplateBuildParams *p, Template **ret) {
         t->name = strdup(p->name);
         t->tag = strdup(p->tag ? p->tag : TEMPLATE_TAG_DEFAULT);
         t->owner_uid = p->owner_uid;
+        tenant_name_copy(t->tenant, p->tenant);
         t->created_usec = wall_usec();
         t->mem_bytes = p->mem_bytes;
         t->cpus = p->cpus;

@@ -48,6 +48,7 @@ typedef struct TemplateBuildParams {
         const char *tag;          /* NULL: TEMPLATE_TAG_DEFAULT */
         char **aliases;           /* "NAME:TAG", TEMPLATE_ALIASES_MAX at most; NULL: none */
         uid_t owner_uid;
+        const char *tenant;       /* of his; NULL: he himself */
         gid_t owner_gid;          /* a directory is read with the rights of these two; (gid_t) -1: the tools' group */
 
         int rootfs_fd;            /* tar (any compression, a pipe too), directory, squashfs or erofs */

@@ -53,7 +53,7 @@ Template *template_store_find_id(const TemplateStore *s, const char *id) {
         return NULL;
 }
 
-Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref) {
+Template *template_store_find(TemplateStore *s, uid_t owner, const char *tenant, const char *ref) {
         _cleanup_free_ char *name = NULL, *tag = NULL;
         Template *t = template_store_find_id(s, ref);
 
@@ -61,8 +61,8 @@ Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref) {
                 return t;
         if (template_ref_parse(ref, &name, &tag) < 0)
                 return NULL;
-        t = template_store_find_name(s, owner, name, tag);
-        return t || owner == 0 ? t : template_store_find_name(s, 0, name, tag);
+        t = template_store_find_name(s, owner, tenant, name, tag);
+        return t ?: template_store_find_name(s, 0, NULL, name, tag);
 }
 
 static int attach(TemplateStore *s, Template *t) {

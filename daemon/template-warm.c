@@ -542,6 +542,7 @@ int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, L
         const SandboxSpec sandbox = {
                 .template = t,
                 .owner_uid = t->owner_uid,
+                .tenant = t->tenant,
                 .timeout_usec = UINT64_MAX,
                 .idle_timeout_usec = UINT64_MAX,
                 .policy = policy,

@@ -89,7 +89,7 @@ json_object *template_to_json(const Template *t) {
             json_add(o, "kernel", kernel_info_to_json(&t->kernel)) < 0 ||
             json_add_string(o, "cmdline", t->cmdline) < 0 || json_add_u64(o, "mem_bytes", t->mem_bytes) < 0 ||
             json_add_u64(o, "cpus", t->cpus) < 0 || json_add_u64(o, "disk_bytes", t->disk_bytes) < 0 || add_policy(o, t) < 0 ||
-            add_defaults(o, t) < 0)
+            add_defaults(o, t) < 0 || (*t->tenant && json_add_string(o, "tenant", t->tenant) < 0))
                 return NULL;
         return TAKE_PTR(o);
 }
@@ -110,7 +110,7 @@ json_object *template_to_json_whole(const Template *t) {
         return r < 0 ? NULL : TAKE_PTR(o);
 }
 
-int template_readdress(Template *t, const char *id, uid_t owner, const char *name, const char *tag) {
+int template_readdress(Template *t, const char *id, uid_t owner, const char *tenant, const char *name, const char *tag) {
         char *new_id = strdup(id), *new_name = strdup(name ? name : t->name), *new_tag = strdup(name ? tag : t->tag);
 
         if (!new_id || !new_name || !new_tag) {
@@ -126,6 +126,7 @@ int template_readdress(Template *t, const char *id, uid_t owner, const char *nam
         t->name = new_name;
         t->tag = new_tag;
         t->owner_uid = owner;
+        tenant_name_copy(t->tenant, tenant);
         t->created_usec = wall_usec();
         return 0;
 }
@@ -232,6 +233,20 @@ static int parse_defaults(json_object *o, Template *t) {
         return json_object_object_get_ex(o, "defaults", &d) ? exec_defaults_from_json(d, &t->defaults) : 0;
 }
 
+/* Nor tenants. */
+static int parse_tenant(json_object *o, Template *t) {
+        const char *name;
+
+        if (!json_object_object_get_ex(o, "tenant", NULL))
+                return 0;
+        int r = json_get_string(o, "tenant", TENANT_NAME_MAX - 1, &name);
+        if (r >= 0 && !tenant_name_valid(name))
+                r = -EBADMSG;
+        if (r >= 0)
+                tenant_name_copy(t->tenant, name);
+        return r;
+}
+
 static bool is_consistent(const Template *t) {
         return sandbox_id_valid(t->id) && template_name_valid(t->name) && template_name_valid(t->tag) &&
                 (streq(t->root_type, "squashfs") || streq(t->root_type, "erofs")) &&
@@ -243,7 +258,7 @@ static bool is_consistent(const Template *t) {
 static int parse(const char *text, size_t size, Template *t, const char **ret_reason) {
         static const char *const keys[] = {
                 "version", "id", "name", "tag", "owner_uid", "created_usec", "root_type", "kernel", "cmdline",
-                "mem_bytes", "cpus", "disk_bytes", "files", "policy", "defaults", NULL,
+                "mem_bytes", "cpus", "disk_bytes", "files", "policy", "defaults", "tenant", NULL,
         };
         _cleanup_json_ json_object *o = NULL;
         uint64_t version;
@@ -271,6 +286,8 @@ static int parse(const char *text, size_t size, Template *t, const char **ret_re
                 r = parse_policy(o, t);
         if (r >= 0)
                 r = parse_defaults(o, t);
+        if (r >= 0)
+                r = parse_tenant(o, t);
         if (r < 0)
                 return r;
 

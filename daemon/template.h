@@ -18,6 +18,7 @@
 #include <systemd/sd-event.h>
 
 #include "base/macros.h"
+#include "base/tenant.h"
 #include "daemon/exec-defaults.h"
 #include "daemon/kernel-info.h"
 #include "daemon/sandbox-policy.h"
@@ -41,6 +42,7 @@ struct Template {
         char **aliases;          /* "NAME:TAG": what else of its owner's names stands for it; NULL: nothing */
         bool renamed;            /* these two changed; to be cleared by whoever has told it */
         uid_t owner_uid;
+        char tenant[TENANT_NAME_MAX]; /* of the owner's; "": he himself */
         uint64_t created_usec;   /* CLOCK_REALTIME */
         char *root_type;         /* "squashfs", "erofs" */
         KernelInfo kernel;
@@ -100,16 +102,16 @@ json_object *template_to_json_whole(const Template *t);
 /* From such a text; *ret_reason as above. Its files are for others to look at. */
 int template_parse(const char *text, size_t size, Template **ret, const char **ret_reason);
 /* Makes it one of this host, made now. name and tag: NULL for those that it has. */
-int template_readdress(Template *t, const char *id, uid_t owner, const char *name, const char *tag);
+int template_readdress(Template *t, const char *id, uid_t owner, const char *tenant, const char *name, const char *tag);
 
-/* By id, or by NAME[:TAG] among the names of owner, then those of root (which all may use).
+/* By id, or by NAME[:TAG] among the names of owner's tenant (NULL: his own), then those of root (which all may use).
  * Whether the caller may see what an id finds is the caller's business. NULL when there is none. */
-Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref);
+Template *template_store_find(TemplateStore *s, uid_t owner, const char *tenant, const char *ref);
 /* Loads one directory anew, after a build has put it there, and settles which names stand. */
 int template_store_add(TemplateStore *s, const char *id, Template **ret);
 
-/* The template that NAME:TAG of that owner stands for, or NULL. */
-Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag);
+/* The template that NAME:TAG of that owner's tenant stands for, or NULL. */
+Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *tenant, const char *name, const char *tag);
 Template *template_store_find_id(const TemplateStore *s, const char *id);
 char **template_aliases_free(char **l);
 int template_aliases_copy(char **l, char ***ret);
@@ -122,9 +124,9 @@ int template_ref_parse(const char *ref, char **ret_name, char **ret_tag);
  * -EBUSY while somebody uses it or it is being named. */
 typedef void (*template_removed_t)(TemplateStore *s, const char *id, int r, const char *message, void *userdata);
 int template_store_remove(sd_event *e, Template *t, template_removed_t done, void *userdata);
-/* Lets name ("NAME:TAG") of owner stand for t, of the same owner, at once and whatever it stood for before; t NULL: for
+/* Lets name ("NAME:TAG") of owner's tenant stand for t, of the same, at once and whatever it stood for before; t NULL: for
  * nothing. In a child; done as above, with the names settled. While that goes on t is not removed. */
-int template_store_set_name(sd_event *e, TemplateStore *s, uid_t owner, const char *name, Template *t,
+int template_store_set_name(sd_event *e, TemplateStore *s, uid_t owner, const char *tenant, const char *name, Template *t,
                             template_removed_t done, void *userdata);
 /* Is a child at work on that template? */
 typedef enum StoreJobKind {

@@ -49,14 +49,16 @@ void bus_again(sd_bus_message *m) {
         bus_turn_watch(m);
 }
 
-bool bus_template_visible(const Template *t, uid_t actor) {
-        return actor == 0 || t->owner_uid == 0 || t->owner_uid == actor;
+bool bus_template_visible(const Template *t, uid_t actor, const char *tenant) {
+        if ((t->owner_uid == 0 && !*t->tenant) || (actor == 0 && !tenant))
+                return true;
+        return t->owner_uid == actor && (!tenant || streq(t->tenant, tenant));
 }
 
-int bus_find_template(uid_t actor, const char *ref, Template **ret, sd_bus_error *error) {
-        Template *t = template_store_find(bus_front->manager->templates, actor, ref);
+int bus_find_template(uid_t actor, const char *tenant, const char *ref, Template **ret, sd_bus_error *error) {
+        Template *t = template_store_find(bus_front->manager->templates, actor, tenant, ref);
 
-        if (!t || !bus_template_visible(t, actor))
+        if (!t || !bus_template_visible(t, actor, tenant))
                 return sd_bus_error_setf(error, BUS_ERROR_NO_SUCH_TEMPLATE,
                                          "No template '%s'; 'cubectl template list' shows what there is, "
                                          "'cubectl template build' makes one",

@@ -8,8 +8,8 @@
 /* A guest may go on listing for ever. */
 #define LISTING_ENTRIES_MAX 100000U
 #define LISTING_BYTES_MAX (16U * 1024U * 1024U)
-/* Of all listings that are coming in for the sandboxes of one owner: his guests may begin each and end none. */
-#define OWNER_BYTES_MAX (2 * LISTING_BYTES_MAX)
+/* Of all listings that are coming in for the sandboxes of one tenant: his guests may begin each and end none. */
+#define TENANT_BYTES_MAX (2 * LISTING_BYTES_MAX)
 
 typedef struct AgentCall {
         sd_bus_message *call;
@@ -17,6 +17,7 @@ typedef struct AgentCall {
         const BusAgentListing *listing;
         size_t n_entries, n_bytes;
         uid_t owner;
+        char tenant[TENANT_NAME_MAX];
         struct AgentCall *next;
 } AgentCall;
 
@@ -46,6 +47,7 @@ static int agent_call_new(sd_bus_message *m, const Sandbox *s, const BusAgentLis
         c->call = sd_bus_message_ref(m);
         c->listing = listing;
         c->owner = s->owner_uid;
+        tenant_name_copy(c->tenant, s->tenant);
         c->next = calls;
         calls = c;
         int r = sd_bus_message_new_method_return(m, &c->reply);
@@ -64,11 +66,11 @@ static int agent_call_new(sd_bus_message *m, const Sandbox *s, const BusAgentLis
         return 0;
 }
 
-static size_t owner_bytes(uid_t owner) {
+static size_t tenant_bytes(const AgentCall *of) {
         size_t n = 0;
 
         for (const AgentCall *c = calls; c; c = c->next)
-                if (c->owner == owner && c->reply)
+                if (tenant_same(c->owner, c->tenant, of->owner, of->tenant) && c->reply)
                         n += c->n_bytes;
         return n;
 }
@@ -84,7 +86,7 @@ static int append_answer(AgentCall *c, const uint8_t *body, size_t size) {
         c->n_bytes += size;
         if (c->n_bytes > LISTING_BYTES_MAX)
                 return -E2BIG;
-        if (owner_bytes(c->owner) > OWNER_BYTES_MAX)
+        if (tenant_bytes(c) > TENANT_BYTES_MAX)
                 return -EBUSY;
 
         while ((r = tlv_next(&reader, &t)) > 0) {

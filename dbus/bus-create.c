@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* CreateSandbox. The call is kept until the sandbox runs or has failed. A second call of the same
- * owner with the same request-id joins the first one, or is answered at once when that is done. */
+ * tenant with the same request-id joins the first one, or is answered at once when that is done. */
 
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
 #include "dbus/bus-policy.h"
+#include "dbus/bus-tenant.h"
 
 #define REQUEST_ID_MAX 128U
 /* Each one halts the guest for a moment. */
@@ -61,8 +62,8 @@ static void on_created(Sandbox *s, const sd_bus_error *error, void *userdata) {
 }
 
 /* 1 when the call is answered or will be with the first one. */
-static int join_request(sd_bus_message *m, uid_t owner, const char *request_id) {
-        Sandbox *s = manager_find_sandbox_by_request(bus_front->manager, owner, request_id);
+static int join_request(sd_bus_message *m, const SandboxSpec *spec) {
+        Sandbox *s = manager_find_sandbox_by_request(bus_front->manager, spec->owner_uid, spec->tenant, spec->request_id);
         if (!s)
                 return 0;
 
@@ -82,7 +83,7 @@ static bool hostname_valid(const char *s) {
 
 /* A template's own snapshot is but another name of the template. */
 static int find_saved(const char *id, SandboxSpec *spec, sd_bus_error *error) {
-        int r = bus_find_snapshot(spec->owner_uid, id, &spec->snapshot, error);
+        int r = bus_find_snapshot(spec->owner_uid, bus_tenant_scope(spec->owner_uid, spec->tenant), id, &spec->snapshot, error);
         if (r < 0)
                 return r;
 
@@ -108,7 +109,7 @@ static int find_source(const char *source, SandboxSpec *spec, sd_bus_error *erro
         /* "template:" alone is what the configuration names. */
         if (!*ref)
                 ref = strempty(bus_front->manager->config.default_template);
-        return bus_find_template(spec->owner_uid, ref, &spec->template, error);
+        return bus_find_template(spec->owner_uid, bus_tenant_scope(spec->owner_uid, spec->tenant), ref, &spec->template, error);
 }
 
 int bus_spec_set(SandboxSpec *spec, const char *on_timeout, const char *checkpoint, uint64_t checkpoint_usec,
@@ -150,12 +151,13 @@ static int check_strings(const SandboxSpec *spec, sd_bus_error *error) {
  * longer be. *ret is NULL where the template alone decides. Returns as bus_policy_load(). */
 static int find_policy(sd_bus_message *m, const SandboxSpec *spec, const BusPolicy *own, const char *source,
                        LoadedPolicy **ret, sd_bus_error *error) {
+        const BusPolicyFor whom = { .actor = spec->owner_uid, .tenant = spec->tenant, .key = "template", .value = source };
         const Template *t = spec->template;
 
         if (own->given)
-                return bus_policy_load(m, spec->owner_uid, &own->rules, "template", source, ret, error);
+                return bus_policy_load(m, &whom, &own->rules, ret, error);
         if (t->has_policy && t->owner_uid != 0)
-                return bus_policy_load(m, spec->owner_uid, &t->policy, "template", source, ret, error);
+                return bus_policy_load(m, &whom, &t->policy, ret, error);
         *ret = NULL;
         return 1;
 }
@@ -208,6 +210,7 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "cpu-quota", BUS_OPTION_U64, &spec.cpu_quota_usec, BUS_OPTION_NONZERO },
                 { "hostname", BUS_OPTION_STRING, &spec.hostname, 0 },
                 { "request-id", BUS_OPTION_STRING, &spec.request_id, 0 },
+                { "tenant", BUS_OPTION_STRING, &spec.tenant, 0 },
                 { "labels", BUS_OPTION_DICT, &labels, 0 },
                 { "bind-client", BUS_OPTION_BOOL, &bind_client, 0 },
                 { "network-policy", BUS_OPTION_POLICY, &own_policy, 0 },
@@ -228,6 +231,8 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
         if (r >= 0)
                 r = bus_spec_set(&spec, on_timeout, checkpoint, checkpoint_usec, error);
         if (r >= 0)
+                r = bus_tenant_check(spec.owner_uid, spec.tenant, error);
+        if (r >= 0)
                 r = check_strings(&spec, error);
         if (r < 0)
                 return r;
@@ -235,7 +240,7 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
         spec.bound_client = bind_client ? sd_bus_message_get_sender(m) : NULL;
 
         if (spec.request_id) {
-                r = join_request(m, spec.owner_uid, spec.request_id);
+                r = join_request(m, &spec);
                 if (r != 0)
                         return r;
         }

@@ -59,6 +59,7 @@ const sd_bus_vtable bus_job_vtable[] = {
         SD_BUS_PROPERTY("Kind", "s", NULL, offsetof(Job, kind), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Subject", "s", NULL, offsetof(Job, subject), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Owner", "u", bus_property_uid, offsetof(Job, owner_uid), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("Tenant", "s", bus_property_id, offsetof(Job, tenant), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("State", "s", property_get_state, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
         SD_BUS_PROPERTY("Step", "s", NULL, offsetof(Job, step), SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
         SD_BUS_PROPERTY("Progress", "u", NULL, offsetof(Job, progress), SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),

@@ -113,7 +113,7 @@ static int method_get_template(sd_bus_message *m, void *userdata, sd_bus_error *
         r = bus_actor(m, &actor, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
-        r = bus_find_template(actor, ref, &t, error);
+        r = bus_find_template(actor, NULL, ref, &t, error);
         if (r < 0)
                 return r;
         return sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_TEMPLATE, t->id));
@@ -142,7 +142,7 @@ static int method_list_templates(sd_bus_message *m, void *userdata, sd_bus_error
         if (r >= 0)
                 r = sd_bus_message_open_container(reply, 'a', "(ssutto)");
         for (size_t i = 0; r >= 0 && i < store->n_templates; i++)
-                if (bus_template_visible(store->templates[i], actor))
+                if (bus_template_visible(store->templates[i], actor, NULL))
                         r = append_template(reply, store->templates[i]);
         if (r >= 0)
                 r = sd_bus_message_close_container(reply);
@@ -288,6 +288,9 @@ const sd_bus_vtable bus_manager_vtable[] = {
                                 method_get_sandbox_by_pid, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("ListSandboxes", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(ssusto)", sandboxes),
                                 method_list_sandboxes, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("FindSandboxes", SD_BUS_ARGS("a{sv}", filters),
+                                SD_BUS_RESULT("a(oa{sv})", sandboxes, "s", next), bus_method_find_sandboxes,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
 
         SD_BUS_METHOD_WITH_ARGS("BuildTemplate", SD_BUS_ARGS("s", name, "h", rootfs, "a{sv}", options),
                                 SD_BUS_RESULT("o", job), bus_method_build_template, SD_BUS_VTABLE_UNPRIVILEGED),

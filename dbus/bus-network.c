@@ -9,6 +9,7 @@
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
 #include "dbus/bus-policy.h"
+#include "dbus/bus-tenant.h"
 #include "dbus/bus-turn.h"
 
 typedef struct Change {
@@ -31,9 +32,10 @@ static void on_policy_set(Sandbox *s, const sd_bus_error *error, void *userdata)
 }
 
 static int start_change(sd_bus_message *m, Sandbox *s, uid_t actor, const SandboxPolicy *rules, sd_bus_error *error) {
+        const BusPolicyFor whom = { .actor = actor, .tenant = bus_tenant_of(s, actor), .key = "sandbox", .value = s->id };
         _cleanup_(loaded_policy_unrefp) LoadedPolicy *p = NULL;
 
-        int r = bus_policy_load(m, actor, rules, "sandbox", s->id, &p, error);
+        int r = bus_policy_load(m, &whom, rules, &p, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
 

@@ -76,10 +76,10 @@ int bus_property_uid(sd_bus *bus, const char *path, const char *interface, const
 int bus_property_id(sd_bus *bus, const char *path, const char *interface, const char *property,
                     sd_bus_message *reply, void *userdata, sd_bus_error *error);
 
-/* Templates that a caller may see: his own and root's. */
-bool bus_template_visible(const Template *t, uid_t actor);
-/* By id or NAME[:TAG]; negative with error set when there is none that actor may see. */
-int bus_find_template(uid_t actor, const char *ref, Template **ret, sd_bus_error *error);
+/* Templates that a caller may see: his own and root's. tenant: of his own only those of it, "" for those of none; NULL: all. */
+bool bus_template_visible(const Template *t, uid_t actor, const char *tenant);
+/* By id, or NAME[:TAG] among the names of tenant; negative with error set when there is none that is visible. */
+int bus_find_template(uid_t actor, const char *tenant, const char *ref, Template **ret, sd_bus_error *error);
 /* Unlike template_store_find() by id alone, and whosoever it is. */
 Template *bus_template_by_id(Manager *m, const char *id);
 /* "NAME:TAG" into buf; "" once the name stands for another one. */
@@ -96,8 +96,8 @@ const char *bus_snapshot_kind(const Snapshot *s);
 /* The uppermost of s and what is beneath its disk that is an object; NULL: none. */
 const Snapshot *bus_snapshot_shown(const Snapshot *s);
 uint64_t bus_snapshot_bytes(const Snapshot *s);
-/* Negative with error set when there is none that actor may see. */
-int bus_find_snapshot(uid_t actor, const char *id, Snapshot **ret, sd_bus_error *error);
+/* Negative with error set when there is none that actor may see; tenant as of bus_template_visible(). */
+int bus_find_snapshot(uid_t actor, const char *tenant, const char *id, Snapshot **ret, sd_bus_error *error);
 /* All for root and whom polkit lets list, else only the caller's own. Returns as bus_actor(). */
 int bus_may_list_all(sd_bus_message *m, uid_t *ret_actor, bool *ret_all);
 /* Options on-timeout and checkpoint as they were given; NULL and 0: not given. */
@@ -119,6 +119,7 @@ int bus_property_sandbox_policy(sd_bus *bus, const char *path, const char *inter
                                 sd_bus_message *reply, void *userdata, sd_bus_error *error);
 
 /* Method handlers that have files of their own. */
+int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -6,11 +6,12 @@
 
 /* Messages that wait for policies: each costs cube-netd, which works on one after the other, some time. */
 #define LOADS_MAX 64U
-#define LOADS_PER_USER_MAX 16U
+#define LOADS_PER_TENANT_MAX 16U
 
 typedef struct Load {
         sd_bus_message *message;
         uid_t actor;
+        char tenant[TENANT_NAME_MAX];
         bool starting, done;
         LoadedPolicy *policy;       /* in use until the message has had its turn */
         int result;
@@ -189,8 +190,8 @@ static void on_loaded(int error, const char *message, LoadedPolicy *p, void *use
 }
 
 /* There always is for a message that had to wait already, and to deny everything, which is loaded in any case. */
-static bool room_for_load(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules) {
-        size_t all = 0, user = 0;
+static bool room_for_load(sd_bus_message *m, const BusPolicyFor *whom, const SandboxPolicy *rules) {
+        size_t all = 0, of_tenant = 0;
 
         if (sandbox_policy_is_deny(rules))
                 return true;
@@ -198,29 +199,32 @@ static bool room_for_load(sd_bus_message *m, uid_t actor, const SandboxPolicy *r
                 if (l->message == m)
                         return true;
                 all++;
-                user += l->actor == actor;
+                of_tenant += tenant_same(l->actor, l->tenant, whom->actor, whom->tenant);
         }
-        return all < LOADS_MAX && user < LOADS_PER_USER_MAX;
+        return all < LOADS_MAX && of_tenant < LOADS_PER_TENANT_MAX;
 }
 
-static int load_new(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules, Load **ret, sd_bus_error *error) {
-        if (!room_for_load(m, actor, rules))
+static int load_new(sd_bus_message *m, const BusPolicyFor *whom, const SandboxPolicy *rules, Load **ret,
+                    sd_bus_error *error) {
+        if (!room_for_load(m, whom, rules))
                 return sd_bus_error_set(error, BUS_ERROR_BUSY,
                                         "Too many network policies are being loaded already, try again");
         Load *l = new0(Load, 1);
         if (!l)
                 return -ENOMEM;
 
-        *l = (Load) { .message = sd_bus_message_ref(m), .actor = actor, .starting = true, .next = loads };
+        *l = (Load) { .message = sd_bus_message_ref(m), .actor = whom->actor, .starting = true, .next = loads };
+        tenant_name_copy(l->tenant, whom->tenant);
         *ret = loads = l;
         return 0;
 }
 
 /* As bus_policy_load(), whoever asks. */
-static int load(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules, LoadedPolicy **ret, sd_bus_error *error) {
+static int load(sd_bus_message *m, const BusPolicyFor *whom, const SandboxPolicy *rules, LoadedPolicy **ret,
+                sd_bus_error *error) {
         Load *l = NULL;
 
-        int r = load_new(m, actor, rules, &l, error);
+        int r = load_new(m, whom, rules, &l, error);
         if (r < 0)
                 return r;
         r = host_network_load_policy(bus_front->manager->network, rules, on_loaded, l);
@@ -242,23 +246,26 @@ static int load(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules, Load
         return r;
 }
 
-static int authorize_special(sd_bus_message *m, uid_t actor, const char *key, const char *value, sd_bus_error *error) {
+static int authorize_special(sd_bus_message *m, const BusPolicyFor *whom, sd_bus_error *error) {
         const BusAccess access = {
-                .action = POLKIT_SPECIAL, .owner = BUS_OWNER_NONE, .key = key, .value = value,
+                .action = POLKIT_SPECIAL, .owner = BUS_OWNER_NONE, .key = whom->key, .value = whom->value,
         };
+        const Config *c = &bus_front->manager->config;
+        uid_t actor;
 
-        if (config_users_have(&bus_front->manager->config.special_users, actor))
+        if (config_users_have(&c->special_users, whom->actor) ||
+            config_tenants_have(&c->special_tenants, whom->actor, whom->tenant))
                 return 1;
         return bus_authorize(m, &access, &actor, error);
 }
 
-int bus_policy_load(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules, const char *key, const char *value,
-                    LoadedPolicy **ret, sd_bus_error *error) {
+int bus_policy_load(sd_bus_message *m, const BusPolicyFor *whom, const SandboxPolicy *rules, LoadedPolicy **ret,
+                    sd_bus_error *error) {
         _cleanup_(loaded_policy_unrefp) LoadedPolicy *p = NULL;
 
-        int r = load(m, actor, rules, &p, error);
+        int r = load(m, whom, rules, &p, error);
         if (r > 0 && loaded_policy_is_special(p))
-                r = authorize_special(m, actor, key, value, error);
+                r = authorize_special(m, whom, error);
         if (r > 0)
                 *ret = TAKE_PTR(p);
         return r;

@@ -34,10 +34,16 @@ int bus_policy_check(const SandboxPolicy *p, sd_bus_error *error);
 /* The same, as bus_policy_read() reads it. */
 int bus_policy_append(sd_bus_message *m, const SandboxPolicy *p);
 
-/* rules loaded, and known to be allowed to actor. 1 with a reference; 0 when that is being found out: return 1 from the
- * handler and the message will come again; negative with error set. key and value: what it is for, as in BusAccess. */
-int bus_policy_load(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules, const char *key, const char *value,
-                    LoadedPolicy **ret, sd_bus_error *error);
+/* Who asks, for which tenant of his (NULL: none), and what for, as in BusAccess. */
+typedef struct BusPolicyFor {
+        uid_t actor;
+        const char *tenant;
+        const char *key, *value;
+} BusPolicyFor;
+/* rules loaded, and known to be allowed to them. 1 with a reference; 0 when that is being found out: return 1 from the
+ * handler and the message will come again; negative with error set. */
+int bus_policy_load(sd_bus_message *m, const BusPolicyFor *whom, const SandboxPolicy *rules, LoadedPolicy **ret,
+                    sd_bus_error *error);
 /* Does m wait for a policy? */
 bool bus_policy_is_loading(const sd_bus_message *m);
 /* Nothing that waits for a policy comes again. */

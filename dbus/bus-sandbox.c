@@ -358,6 +358,7 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
         SD_BUS_PROPERTY("State", "s", property_get_state, 0, CHANGES),
         SD_BUS_PROPERTY("StateChangedTimestamp", "t", NULL, offsetof(Sandbox, state_changed_usec), CHANGES),
         SD_BUS_PROPERTY("Owner", "u", bus_property_uid, offsetof(Sandbox, owner_uid), CONST),
+        SD_BUS_PROPERTY("Tenant", "s", bus_property_id, offsetof(Sandbox, tenant), CONST),
         SD_BUS_PROPERTY("Template", "s", NULL, offsetof(Sandbox, template_id), CONST),
         SD_BUS_PROPERTY("TemplateName", "s", NULL, offsetof(Sandbox, template_name), CONST),
         SD_BUS_PROPERTY("Hostname", "s", NULL, offsetof(Sandbox, hostname), CONST),

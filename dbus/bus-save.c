@@ -8,6 +8,7 @@
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
 #include "dbus/bus-policy.h"
+#include "dbus/bus-tenant.h"
 
 /* Each is a VMM to be started at once; how many there may be is the quota's business. */
 #define FORKS_MAX 128U
@@ -70,16 +71,19 @@ static void on_snapshot(Sandbox *s, const sd_bus_error *error, Snapshot *snapsho
 
 int bus_method_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         Sandbox *s = userdata;
-        const char *name = NULL;
+        const char *name = NULL, *tenant = NULL;
         uid_t actor;
         const BusOption options[] = {
                 { "name", BUS_OPTION_STRING, &name, 0 },
+                { "tenant", BUS_OPTION_STRING, &tenant, 0 },
         };
 
         int r = bus_authorize_sandbox(m, s, POLKIT_MANAGE, &actor, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
         r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        if (r >= 0)
+                r = bus_tenant_check_sandbox(actor, tenant, s, error);
         if (r < 0)
                 return r;
         if (name && !template_name_valid(name))
@@ -139,14 +143,14 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_(loaded_policy_unrefp) LoadedPolicy *policy = NULL;
         _cleanup_bus_policy_ BusPolicy own_policy = {};
         _cleanup_strv_ char **labels = NULL;
-        const char *on_timeout = NULL, *checkpoint = NULL;
+        const char *on_timeout = NULL, *checkpoint = NULL, *tenant = NULL;
         Sandbox *s = userdata;
         uid_t actor;
         uint32_t n;
         uint64_t checkpoint_usec = 0;
-        /* Whoever asks: what is in there is its owner's, and so are the copies. */
+        /* Whoever asks: what is in there is its tenant's, and so are the copies. */
         SandboxSpec spec = {
-                .owner_uid = s->owner_uid, .timeout_usec = s->timeout_usec, .idle_timeout_usec = s->idle_timeout_usec,
+                .owner_uid = s->owner_uid, .tenant = s->tenant, .timeout_usec = s->timeout_usec, .idle_timeout_usec = s->idle_timeout_usec,
                 .on_timeout = s->on_timeout, .auto_resume = s->auto_resume, .checkpoint_usec = s->checkpoint_usec,
         };
         const BusOption options[] = {
@@ -160,6 +164,7 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                 { "cpu-quota", BUS_OPTION_U64, &spec.cpu_quota_usec, BUS_OPTION_NONZERO },
                 { "labels", BUS_OPTION_DICT, &labels, 0 },
                 { "network-policy", BUS_OPTION_POLICY, &own_policy, 0 },
+                { "tenant", BUS_OPTION_STRING, &tenant, 0 },
                 BUS_NETWORK_LIMITS(&spec.net_limits),
         };
 
@@ -170,6 +175,8 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         if (r >= 0)
                 r = bus_options_read(m, options, ELEMENTSOF(options), error);
         if (r >= 0)
+                r = bus_tenant_check_sandbox(actor, tenant, s, error);
+        if (r >= 0)
                 r = bus_spec_set(&spec, on_timeout, checkpoint, checkpoint_usec, error);
         if (r < 0)
                 return r;
@@ -177,7 +184,8 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                 return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "%u copies can't be made at once: 1 to %u", n,
                                          FORKS_MAX);
         /* Without one of their own the copies have that of the first one, which it was allowed to have. */
-        r = own_policy.given ? bus_policy_load(m, actor, &own_policy.rules, "sandbox", s->id, &policy, error) : 1;
+        const BusPolicyFor whom = { .actor = actor, .tenant = bus_tenant_of(s, actor), .key = "sandbox", .value = s->id };
+        r = own_policy.given ? bus_policy_load(m, &whom, &own_policy.rules, &policy, error) : 1;
         if (r <= 0)
                 return r < 0 ? r : 1;
         spec.policy = policy;

@@ -36,10 +36,13 @@ uint64_t bus_snapshot_bytes(const Snapshot *s) {
         return size;
 }
 
-/* A template's own is seen by whom the template is. */
-static bool visible(const Snapshot *s, uid_t actor) {
-        return bus_snapshot_kind(s) &&
-               (actor == 0 || s->owner_uid == actor || (s->kind == SNAPSHOT_TEMPLATE && s->owner_uid == 0));
+/* A template's own is seen by whom the template is. tenant: as of bus_template_visible(). */
+static bool visible(const Snapshot *s, uid_t actor, const char *tenant) {
+        if (!bus_snapshot_kind(s))
+                return false;
+        if ((actor == 0 && !tenant) || (s->kind == SNAPSHOT_TEMPLATE && s->owner_uid == 0 && !*s->tenant))
+                return true;
+        return s->owner_uid == actor && (!tenant || streq(s->tenant, tenant));
 }
 
 static int no_such_snapshot(sd_bus_error *error, const char *id) {
@@ -47,10 +50,10 @@ static int no_such_snapshot(sd_bus_error *error, const char *id) {
                                  id);
 }
 
-int bus_find_snapshot(uid_t actor, const char *id, Snapshot **ret, sd_bus_error *error) {
+int bus_find_snapshot(uid_t actor, const char *tenant, const char *id, Snapshot **ret, sd_bus_error *error) {
         Snapshot *s = snapshot_store_find(bus_front->manager->snapshots, id);
 
-        if (!s || !visible(s, actor))
+        if (!s || !visible(s, actor, tenant))
                 return no_such_snapshot(error, id);
         *ret = s;
         return 0;
@@ -69,7 +72,7 @@ int bus_method_get_snapshot(sd_bus_message *m, void *userdata, sd_bus_error *err
                 return r < 0 ? r : 1;
 
         const Snapshot *s = snapshot_store_find(bus_front->manager->snapshots, id);
-        if (!s || !visible(s, all ? 0 : actor))
+        if (!s || !visible(s, all ? 0 : actor, NULL))
                 return no_such_snapshot(error, id);
         return sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_SNAPSHOT, s->id));
 }
@@ -84,12 +87,14 @@ static int append_snapshot(sd_bus_message *reply, const Snapshot *s) {
 int bus_method_list_snapshots(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_bus_message_ sd_bus_message *reply = NULL;
         const SnapshotStore *store = bus_front->manager->snapshots;
-        const char *sandbox = NULL, *kind = NULL;
+        const char *sandbox = NULL, *kind = NULL, *tenant = NULL, *name = NULL;
         bool all = false;
         uid_t actor;
         const BusOption filters[] = {
                 { "sandbox", BUS_OPTION_STRING, &sandbox, 0 },
                 { "kind", BUS_OPTION_STRING, &kind, 0 },
+                { "tenant", BUS_OPTION_STRING, &tenant, 0 },
+                { "name", BUS_OPTION_STRING, &name, 0 },
         };
 
         int r = bus_may_list_all(m, &actor, &all);
@@ -102,8 +107,9 @@ int bus_method_list_snapshots(sd_bus_message *m, void *userdata, sd_bus_error *e
                 r = sd_bus_message_open_container(reply, 'a', "(" CUBE_BUS_SNAPSHOT_ITEM ")");
         for (size_t i = 0; r >= 0 && i < store->n_snapshots; i++) {
                 const Snapshot *s = store->snapshots[i];
-                if (visible(s, all ? 0 : actor) && (!sandbox || streq(strempty(s->sandbox_id), sandbox)) &&
-                    (!kind || streq(bus_snapshot_kind(s), kind)))
+                if (visible(s, all ? 0 : actor, NULL) && (!sandbox || streq(strempty(s->sandbox_id), sandbox)) &&
+                    (!kind || streq(bus_snapshot_kind(s), kind)) && (!tenant || streq(s->tenant, tenant)) &&
+                    (!name || streq(strempty(s->name), name)))
                         r = append_snapshot(reply, s);
         }
         if (r >= 0)
@@ -272,6 +278,7 @@ const sd_bus_vtable bus_snapshot_vtable[] = {
         SD_BUS_PROPERTY("TemplateName", "s", NULL, offsetof(Snapshot, template_name), CONST),
         SD_BUS_PROPERTY("Parent", "s", property_get_parent, 0, CHANGES),
         SD_BUS_PROPERTY("Owner", "u", bus_property_uid, offsetof(Snapshot, owner_uid), CONST),
+        SD_BUS_PROPERTY("Tenant", "s", bus_property_id, offsetof(Snapshot, tenant), CONST),
         SD_BUS_PROPERTY("CreatedTimestamp", "t", NULL, offsetof(Snapshot, created_usec), CONST),
         SD_BUS_PROPERTY("Memory", "t", NULL, offsetof(Snapshot, mem_bytes), CONST),
         SD_BUS_PROPERTY("CPUs", "u", NULL, offsetof(Snapshot, cpus), CONST),

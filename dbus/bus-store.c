@@ -7,6 +7,7 @@
 
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
+#include "dbus/bus-tenant.h"
 
 int bus_parse_template_name(const char *s, char **ret_name, char **ret_tag, sd_bus_error *error) {
         int r = template_ref_parse(s, ret_name, ret_tag);
@@ -28,10 +29,10 @@ static void on_done(Manager *m, const sd_bus_error *error, void *userdata) {
 /* The template whose name is to be taken away; by that name alone. */
 static int find_named(uid_t actor, const char *name, const char *tag, Template **ret, sd_bus_error *error) {
         const TemplateStore *store = bus_front->manager->templates;
-        Template *t = template_store_find_name(store, actor, name, tag);
+        Template *t = template_store_find_name(store, actor, NULL, name, tag);
 
         if (!t)
-                t = template_store_find_name(store, 0, name, tag);
+                t = template_store_find_name(store, 0, NULL, name, tag);
         if (!t)
                 return sd_bus_error_setf(error, BUS_ERROR_NO_SUCH_TEMPLATE,
                                          "No template has the name '%s:%s'; 'cubectl template list' shows what there is", name, tag);
@@ -54,7 +55,7 @@ int bus_method_alias_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 return r < 0 ? r : 1;
         r = bus_parse_template_name(alias, &name, &tag, error);
         if (r >= 0)
-                r = *ref ? bus_find_template(actor, ref, &t, error) : find_named(actor, name, tag, &t, error);
+                r = *ref ? bus_find_template(actor, NULL, ref, &t, error) : find_named(actor, name, tag, &t, error);
         if (r < 0)
                 return r;
 
@@ -62,8 +63,7 @@ int bus_method_alias_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         if (r <= 0)
                 return r < 0 ? r : 1;
         (void) snprintf(full, sizeof(full), "%s:%s", name, tag);
-        return bus_keep_call(m, manager_name_template(bus_front->manager, t->owner_uid, full, *ref ? t : NULL, actor, on_done,
-                                                      sd_bus_message_ref(m), error));
+        return bus_keep_call(m, manager_name_template(bus_front->manager, full, t, !*ref, actor, on_done, sd_bus_message_ref(m), error));
 }
 
 static int append_names(sd_bus_message *reply, const Template *t) {
@@ -89,7 +89,7 @@ int bus_method_list_template_names(sd_bus_message *m, void *userdata, sd_bus_err
         if (r >= 0)
                 r = sd_bus_message_open_container(reply, 'a', "(sus)");
         for (size_t i = 0; r >= 0 && i < store->n_templates; i++)
-                if (bus_template_visible(store->templates[i], actor))
+                if (bus_template_visible(store->templates[i], actor, NULL))
                         r = append_names(reply, store->templates[i]);
         if (r >= 0)
                 r = sd_bus_message_close_container(reply);
@@ -168,7 +168,7 @@ int bus_method_export_template(sd_bus_message *m, void *userdata, sd_bus_error *
         r = bus_actor(m, &actor, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
-        r = bus_find_template(actor, ref, &t, error);
+        r = bus_find_template(actor, NULL, ref, &t, error);
         if (r < 0)
                 return r;
 
@@ -182,8 +182,11 @@ int bus_method_export_template(sd_bus_message *m, void *userdata, sd_bus_error *
 int bus_method_import_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_free_ char *base = NULL, *tag = NULL;
         _cleanup_strv_ char **aliases = NULL;
-        const BusOption options[] = { { "alias", BUS_OPTION_STRV, &aliases, 0 } };
         TemplateImportParams params = {};
+        const BusOption options[] = {
+                { "alias", BUS_OPTION_STRV, &aliases, 0 },
+                { "tenant", BUS_OPTION_STRING, &params.tenant, 0 },
+        };
         char path[CUBE_BUS_PATH_MAX];
         const char *name;
         Job *job = NULL;
@@ -198,6 +201,8 @@ int bus_method_import_template(sd_bus_message *m, void *userdata, sd_bus_error *
         if (r <= 0)
                 return r < 0 ? r : 1;
         r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        if (r >= 0)
+                r = bus_tenant_check(params.owner_uid, params.tenant, error);
         if (r >= 0 && *name)
                 r = bus_parse_template_name(name, &base, &tag, error);
         if (r >= 0)

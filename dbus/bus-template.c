@@ -2,6 +2,7 @@
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
 #include "dbus/bus-policy.h"
+#include "dbus/bus-tenant.h"
 
 /* What a build without a guest can't do is refused: it would not be what was asked for. */
 static int check_cold(const TemplateWarmSpec *warm, const BusPolicy *build_policy, sd_bus_error *error) {
@@ -13,10 +14,9 @@ static int check_cold(const TemplateWarmSpec *warm, const BusPolicy *build_polic
 }
 
 /* *ret is NULL when it was not given. Returns as bus_policy_load(). */
-static int load_given(sd_bus_message *m, uid_t actor, const BusPolicy *p, const char *name, LoadedPolicy **ret,
-                      sd_bus_error *error) {
+static int load_given(sd_bus_message *m, const BusPolicyFor *whom, const BusPolicy *p, LoadedPolicy **ret, sd_bus_error *error) {
         *ret = NULL;
-        return p->given ? bus_policy_load(m, actor, &p->rules, "template", name, ret, error) : 1;
+        return p->given ? bus_policy_load(m, whom, &p->rules, ret, error) : 1;
 }
 
 static void set_defaults(const Config *config, TemplateBuildParams *params) {
@@ -64,6 +64,7 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "cwd", BUS_OPTION_STRING, &warm.cwd, 0 },
                 { "network-policy", BUS_OPTION_POLICY, &policy, 0 },
                 { "build-network-policy", BUS_OPTION_POLICY, &build_policy, 0 },
+                { "tenant", BUS_OPTION_STRING, &params.tenant, 0 },
         };
 
         int r = sd_bus_message_read(m, "sh", &name, &params.rootfs_fd);
@@ -78,6 +79,8 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
 
         set_defaults(&manager->config, &params);
         r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        if (r >= 0)
+                r = bus_tenant_check(params.owner_uid, params.tenant, error);
         if (r >= 0)
                 r = bus_parse_template_name(name, &base, &tag, error);
         if (r >= 0)
@@ -95,9 +98,10 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         r = want_warm ? 0 : check_cold(&warm, &build_policy, error);
         if (r < 0)
                 return r;
-        r = load_given(m, params.owner_uid, &policy, name, &loaded, error);
+        const BusPolicyFor whom = { .actor = params.owner_uid, .tenant = params.tenant, .key = "template", .value = name };
+        r = load_given(m, &whom, &policy, &loaded, error);
         if (r > 0)
-                r = load_given(m, params.owner_uid, &build_policy, name, &build_loaded, error);
+                r = load_given(m, &whom, &build_policy, &build_loaded, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
         params.policy = policy.given ? &policy.rules : NULL;
@@ -129,7 +133,7 @@ int bus_method_remove_template(sd_bus_message *m, void *userdata, sd_bus_error *
         r = bus_actor(m, &actor, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
-        r = bus_find_template(actor, ref, &t, error);
+        r = bus_find_template(actor, NULL, ref, &t, error);
         if (r < 0)
                 return r;
 
@@ -195,6 +199,7 @@ const sd_bus_vtable bus_template_vtable[] = {
         SD_BUS_PROPERTY("Name", "s", property_get_name, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
         SD_BUS_PROPERTY("Aliases", "as", property_get_aliases, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
         SD_BUS_PROPERTY("Owner", "u", bus_property_uid, offsetof(Template, owner_uid), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("Tenant", "s", bus_property_id, offsetof(Template, tenant), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("CreatedTimestamp", "t", NULL, offsetof(Template, created_usec), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("KernelRelease", "s", property_get_kernel, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("CommandLine", "s", NULL, offsetof(Template, cmdline), SD_BUS_VTABLE_PROPERTY_CONST),

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/bus-json.h"
 #include "gateway/cubed.h"
-#include "gateway/labels.h"
 #include "gateway/log.h"
 
 #define OUTSTANDING_MAX 100U
@@ -215,7 +214,7 @@ void reply_cubed_error(Request *r, const sd_bus_error *error) {
 
 bool sandbox_is_theirs(const Request *r, json_object *properties) {
         return info_get(properties, "Owner") && info_u64(properties, "Owner") == r->gateway->uid &&
-               streq(info_string(info_get(properties, "Labels"), LABEL_TENANT), r->tenant);
+               streq(info_string(properties, "Tenant"), r->tenant);
 }
 
 static void on_properties(Request *r, sd_bus_message *reply, const sd_bus_error *error) {

@@ -126,6 +126,7 @@ static Request *request_free(Request *r) {
         json_object_put(r->json);
         json_object_put(r->sandbox);
         json_object_put(r->forked);
+        json_object_put(r->listed);
         url_done(&r->url);
         free(r->method);
         free(r->target);

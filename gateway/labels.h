@@ -3,6 +3,5 @@
 
 /* What the gateway has cubed keep with a sandbox, as its labels. */
 
-#define LABEL_TENANT "e2b/tenant"
 #define LABEL_METADATA "e2b/metadata"   /* a JSON object: keys of E2B's may have any character */
 #define LABEL_SECURE "e2b/secure"       /* "yes": has an envd token */

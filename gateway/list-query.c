@@ -86,6 +86,7 @@ static int parse_pages(const Url *u, ListQuery *q, ErrorText *error) {
         if (after && timestamp_parse(after, &q->started_after) < 0)
                 return error_text(error, "validation error: startedAfter is no time as of RFC 3339");
         q->template_ref = url_query(u, "template");
+        q->nothing = q->template_ref && !template_name_valid(q->template_ref);
         if (q->template_ref && strchr(q->template_ref, ':'))
                 return error_text(error, "Invalid template: %.100s", q->template_ref);
         r = list_limit_parse(u, &q->limit, error);
@@ -109,27 +110,57 @@ void list_query_done(ListQuery *q) {
         q->metadata = NULL;
 }
 
+/* The question. */
+
+static int append_strings(sd_bus_message *m, const char *name, const char *const *l, size_t n) {
+        int r = sd_bus_message_open_container(m, 'e', "sv");
+
+        if (r >= 0)
+                r = sd_bus_message_append_basic(m, 's', name);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'v', "as");
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "s");
+        for (size_t i = 0; r >= 0 && i < n; i++)
+                r = sd_bus_message_append_basic(m, 's', l[i]);
+        for (unsigned i = 0; r >= 0 && i < 3; i++)
+                r = sd_bus_message_close_container(m);
+        return r;
+}
+
+/* What is being made, or ends, is not there to clients; all others have an end that is to come, or are kept. */
+static int append_states(sd_bus_message *m, const ListQuery *q) {
+        static const char *const all[] = { "running", "pausing", "paused", "resuming", "failed" };
+
+        return append_strings(m, "states", q->running ? all : all + 1, q->paused ? ELEMENTSOF(all) - !q->running : q->running);
+}
+
+/* One more than the page has tells whether there is another one. What metadata selects cubed does not know. */
+static uint32_t limit_of(const ListQuery *q) {
+        return q->whole ? LIST_WHOLE : q->metadata ? LIST_LIMIT : q->limit + 1;
+}
+
+int list_query_append(sd_bus_message *m, const ListQuery *q, uid_t owner, const char *tenant, const char *after) {
+        char token[LIST_TOKEN_MAX];
+
+        if (!after && q->goes_on) {
+                (void) snprintf(token, sizeof(token), "%llu_%s", (unsigned long long) q->last_started, q->last_id);
+                after = token;
+        }
+        int r = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (r >= 0)
+                r = sd_bus_message_append(m, "{sv}{sv}{sv}{sv}{sv}", "owner", "u", (uint32_t) owner, "tenant", "s", tenant, "since",
+                                          "t", q->started_after, "newest-first", "b", !q->ascending, "limit", "u", limit_of(q));
+        if (r >= 0)
+                r = append_states(m, q);
+        if (r >= 0 && q->template_ref)
+                r = sd_bus_message_append(m, "{sv}", "template", "s", q->template_ref);
+        if (r >= 0 && after)
+                r = sd_bus_message_append(m, "{sv}", "after", "s", after);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
 /* The page. */
-
-typedef struct Item {
-        json_object *properties;
-        uint64_t started;
-        const char *id;
-} Item;
-
-static int compare(const Item *a, const Item *b) {
-        if (a->started != b->started)
-                return a->started < b->started ? -1 : 1;
-        return strcmp(a->id, b->id);
-}
-
-static int compare_ascending(const void *a, const void *b) {
-        return compare(a, b);
-}
-
-static int compare_descending(const void *a, const void *b) {
-        return compare(b, a);
-}
 
 static bool metadata_matches(json_object *p, json_object *wanted) {
         json_object *hold = NULL, *metadata = wanted ? sandbox_metadata(p, &hold) : NULL;
@@ -145,28 +176,28 @@ static bool metadata_matches(json_object *p, json_object *wanted) {
         return all;
 }
 
-static bool matches(const Item *i, const ListQuery *q) {
-        bool running = streq(sandbox_state(i->properties), "running");
+int list_select(json_object *found, const ListQuery *q, json_object *listed) {
+        size_t limit = q->whole ? LIST_WHOLE : q->limit;
 
-        if (!(running ? q->running : q->paused) || i->started < q->started_after)
-                return false;
-        if (q->template_ref && !streq(q->template_ref, info_string(i->properties, "Template")) &&
-            !streq(q->template_ref, info_string(i->properties, "TemplateName")))
-                return false;
-        if (q->goes_on) {
-                const Item last = { .started = q->last_started, .id = q->last_id };
-                int order = compare(i, &last);
-                if (q->ascending ? order <= 0 : order >= 0)
-                        return false;
+        for (size_t i = 0; i < json_object_array_length(found); i++) {
+                json_object *p = json_object_array_get_idx(json_object_array_get_idx(found, i), 1);
+                if (!metadata_matches(p, q->metadata))
+                        continue;
+                if (json_object_array_length(listed) == limit)
+                        return 1;
+                if (json_object_array_add(listed, json_object_get(p)) < 0) {
+                        json_object_put(p);
+                        return -ENOMEM;
+                }
         }
-        return metadata_matches(i->properties, q->metadata);
+        return 0;
 }
 
-static json_object *make_page(const Item *items, size_t n) {
+json_object *list_to_json(json_object *listed) {
         json_object *page = json_object_new_array();
 
-        for (size_t i = 0; page && i < n; i++) {
-                json_object *o = sandbox_to_json_listed(items[i].properties);
+        for (size_t i = 0; page && i < json_object_array_length(listed); i++) {
+                json_object *o = sandbox_to_json_listed(json_object_array_get_idx(listed, i));
                 if (o && json_object_array_add(page, o) == 0)
                         continue;
                 json_object_put(o);
@@ -176,24 +207,9 @@ static json_object *make_page(const Item *items, size_t n) {
         return page;
 }
 
-json_object *list_page(json_object *all, const ListQuery *q, char token[static LIST_TOKEN_MAX]) {
-        size_t n = json_object_array_length(all), wanted = 0;
-        _cleanup_free_ Item *items = new0(Item, n + 1);
+const char *list_token(json_object *listed, char token[static LIST_TOKEN_MAX]) {
+        json_object *last = json_object_array_get_idx(listed, json_object_array_length(listed) - 1);
 
-        token[0] = 0;
-        if (!items)
-                return NULL;
-        for (size_t i = 0; i < n; i++) {
-                json_object *p = json_object_array_get_idx(all, i);
-                items[wanted] = (Item) { p, sandbox_started(p), info_string(p, "Id") };
-                if (matches(&items[wanted], q))
-                        wanted++;
-        }
-        qsort(items, wanted, sizeof(Item), q->ascending ? compare_ascending : compare_descending);
-        if (!q->whole && wanted > q->limit) {
-                wanted = q->limit;
-                (void) snprintf(token, LIST_TOKEN_MAX, "%llu_%s", (unsigned long long) items[wanted - 1].started,
-                                items[wanted - 1].id);
-        }
-        return make_page(items, wanted);
+        (void) snprintf(token, LIST_TOKEN_MAX, "%llu_%s", (unsigned long long) sandbox_started(last), info_string(last, "Id"));
+        return token;
 }

@@ -15,7 +15,7 @@ static int append_label(sd_bus_message *m, const char *name, const char *value) 
         return sd_bus_message_append(m, "{ss}", name, value);
 }
 
-static int append_labels(sd_bus_message *m, const Request *r, const CreateSpec *s) {
+static int append_labels(sd_bus_message *m, const CreateSpec *s) {
         int k = sd_bus_message_open_container(m, 'e', "sv");
 
         if (k >= 0)
@@ -24,8 +24,6 @@ static int append_labels(sd_bus_message *m, const Request *r, const CreateSpec *
                 k = sd_bus_message_open_container(m, 'v', "a{ss}");
         if (k >= 0)
                 k = sd_bus_message_open_container(m, 'a', "{ss}");
-        if (k >= 0)
-                k = append_label(m, LABEL_TENANT, r->tenant);
         if (k >= 0 && s->secure)
                 k = append_label(m, LABEL_SECURE, "yes");
         if (k >= 0 && s->metadata)
@@ -57,11 +55,13 @@ static int make_call(Request *r, const CreateSpec *s, sd_bus_message **ret) {
         if (k >= 0)
                 k = sd_bus_message_open_container(*ret, 'a', "{sv}");
         if (k >= 0)
+                k = sd_bus_message_append(*ret, "{sv}", "tenant", "s", r->tenant);
+        if (k >= 0)
                 k = sd_bus_message_append(*ret, "{sv}", "timeout", "t", s->timeout_usec);
         if (k >= 0)
                 k = sd_bus_message_append(*ret, "{sv}", "on-timeout", "s", s->on_timeout);
         if (k >= 0)
-                k = append_labels(*ret, r, s);
+                k = append_labels(*ret, s);
         if (k >= 0)
                 k = append_policy(*ret, &s->network);
         return k < 0 ? k : sd_bus_message_close_container(*ret);

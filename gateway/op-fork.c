@@ -168,6 +168,8 @@ void op_fork(Request *r) {
         if (k >= 0)
                 k = sd_bus_message_open_container(m, 'a', "{sv}");
         if (k >= 0)
+                k = sd_bus_message_append(m, "{sv}", "tenant", "s", r->tenant);
+        if (k >= 0)
                 k = sd_bus_message_append(m, "{sv}", "timeout", "t", timeout);
         if (k >= 0)
                 k = append_fork_labels(m, info_get(r->sandbox, "Labels"));

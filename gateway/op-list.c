@@ -1,67 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* A list: cubed finds, a page of its own at a time, and what metadata selects is selected here, until the client's page is
+ * full. */
+
 #include "gateway/list-query.h"
 #include "gateway/op-common.h"
 
-/* Those of the tenant that are there. */
-static json_object *select_theirs(const Request *r, json_object *all) {
-        json_object *theirs = json_object_new_array();
+static void ask(Request *r, const ListQuery *q, const char *after);
 
-        for (size_t i = 0; theirs && i < json_object_array_length(all); i++) {
-                json_object *p = json_object_array_get_idx(all, i);
-                const char *state = info_string(p, "State");
-                if (!sandbox_is_theirs(r, p) || streq(state, "creating") || streq(state, "stopping"))
-                        continue;
-                if (json_object_array_add(theirs, json_object_get(p)) < 0) {
-                        json_object_put(theirs);
-                        return NULL;
-                }
-        }
-        return theirs;
+static void reply_page(Request *r, const ListQuery *q, bool more) {
+        char token[LIST_TOKEN_MAX];
+
+        if (more && !q->whole)
+                request_add_header(r, "X-Next-Token", list_token(r->listed, token));
+        request_reply_json(r, MHD_HTTP_OK, list_to_json(r->listed));
 }
 
-static json_object *make_page(const Request *r, const ListQuery *q, json_object *all, char token[static LIST_TOKEN_MAX]) {
-        json_object *theirs = select_theirs(r, all), *page = theirs ? list_page(theirs, q, token) : NULL;
+static void go_on(Request *r, sd_bus_message *reply, const ListQuery *q) {
+        json_object *found = NULL;
+        const char *next;
 
-        json_object_put(theirs);
-        return page;
+        int k = bus_to_json(reply, &found);
+        if (k >= 0)
+                k = sd_bus_message_read(reply, "s", &next);
+        if (k >= 0)
+                k = list_select(found, q, r->listed);
+        json_object_put(found);
+        if (k < 0)
+                reply_errno(r, k);
+        else if (k == 0 && *next)
+                ask(r, q, next);
+        else
+                reply_page(r, q, k > 0);
 }
 
-static void on_objects(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        json_object *all = json_object_new_array();
-        char token[LIST_TOKEN_MAX] = "";
+static void on_found(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
         ErrorText text = {};
-        ListQuery q = {};
+        ListQuery q;
 
-        int k = all ? 0 : -ENOMEM;
-        if (k >= 0 && !error)
-                k = bus_objects_to_json(reply, CUBE_BUS_SANDBOX, all);
-        if (k >= 0 && !error)
-                k = list_query_parse(&r->url, request_is_v2(r), &q, &text);
-        if (error)
+        if (error) {
                 reply_cubed_error(r, error);
-        else if (k < 0)
-                reply_bad(r, k, &text);
-        else {
-                json_object *page = make_page(r, &q, all, token);
-                if (*token)
-                        request_add_header(r, "X-Next-Token", token);
-                request_reply_json(r, MHD_HTTP_OK, page);
+                return;
         }
+        int k = list_query_parse(&r->url, request_is_v2(r), &q, &text);
+        if (k < 0) {
+                reply_bad(r, k, &text);
+                return;
+        }
+        go_on(r, reply, &q);
         list_query_done(&q);
-        json_object_put(all);
+}
+
+static void ask(Request *r, const ListQuery *q, const char *after) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "FindSandboxes", &m);
+        if (k >= 0)
+                k = list_query_append(m, q, r->gateway->uid, r->tenant, after);
+        cubed_call(r, m, k, on_found);
 }
 
 void op_list(Request *r) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         ErrorText error = {};
         ListQuery q;
 
         int k = list_query_parse(&r->url, request_is_v2(r), &q, &error);
+        if (k >= 0) {
+                r->listed = json_object_new_array();
+                k = r->listed ? 0 : -ENOMEM;
+        }
         if (k < 0) {
                 reply_bad(r, k, &error);
                 return;
         }
+        if (q.nothing)
+                reply_page(r, &q, false);
+        else
+                ask(r, &q, NULL);
         list_query_done(&q);
-        k = cubed_message(r, CUBE_BUS_PATH, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects", &m);
-        cubed_call(r, m, k, on_objects);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Snapshots. One belongs to the tenant whose name begins its own, with a dot behind: cubed keeps the name
- * with it, also when its sandbox is gone. To clients it is TENANT/ID. */
+/* Snapshots. To clients one is TENANT/ID. */
 
 #include <stdio.h>
 
@@ -10,25 +9,19 @@
 #include "gateway/op-common.h"
 
 typedef struct Item {
-        const char *id, *name, *kind;
+        const char *id, *name;    /* name "": none */
         uint64_t created;
         uint32_t owner;
-        const char *sandbox;
-        const char *own_name;     /* as the client gave it, "": none */
 } Item;
 
-/* Of the tenant's, those that were asked for: 1 and *ret, 0 at the end. */
+/* Ours of those of a tenant, of whom another user may have one of the same name: 1 and *ret, 0 at the end. */
 static int read_item(const Request *r, sd_bus_message *m, Item *ret) {
         int k;
 
-        while ((k = sd_bus_message_read(m, "(" CUBE_BUS_SNAPSHOT_ITEM ")", &ret->id, &ret->name, &ret->kind, NULL, &ret->sandbox,
-                                        &ret->owner, &ret->created, NULL, NULL)) > 0) {
-                const char *rest = startswith(ret->name, r->tenant);
-                if (ret->owner != r->gateway->uid || !streq(ret->kind, "snapshot") || !rest || *rest != '.')
-                        continue;
-                ret->own_name = rest + 1;
-                return 1;
-        }
+        while ((k = sd_bus_message_read(m, "(" CUBE_BUS_SNAPSHOT_ITEM ")", &ret->id, &ret->name, NULL, NULL, NULL, &ret->owner,
+                                        &ret->created, NULL, NULL)) > 0)
+                if (ret->owner == r->gateway->uid)
+                        return 1;
         return k;
 }
 
@@ -37,8 +30,9 @@ static void list_snapshots(Request *r, const char *sandbox, CubedDone done) {
 
         int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "ListSnapshots", &m);
         if (k >= 0)
-                k = sandbox ? sd_bus_message_append(m, "a{sv}", 2, "kind", "s", "snapshot", "sandbox", "s", sandbox)
-                            : sd_bus_message_append(m, "a{sv}", 1, "kind", "s", "snapshot");
+                k = sandbox ? sd_bus_message_append(m, "a{sv}", 3, "kind", "s", "snapshot", "tenant", "s", r->tenant, "sandbox",
+                                                    "s", sandbox)
+                            : sd_bus_message_append(m, "a{sv}", 2, "kind", "s", "snapshot", "tenant", "s", r->tenant);
         cubed_call(r, m, k, done);
 }
 
@@ -54,7 +48,7 @@ static void on_looked(Request *r, sd_bus_message *reply, const sd_bus_error *err
         int k = sd_bus_message_enter_container(reply, 'a', "(" CUBE_BUS_SNAPSHOT_ITEM ")");
         while (k >= 0 && (k = read_item(r, reply, &i)) > 0) {
                 /* A name moves on to the newest that was given it. */
-                if (!streq(i.id, r->ref.name) && (!streq(i.own_name, r->ref.name) || i.created < newest))
+                if (!streq(i.id, r->ref.name) && (!streq(i.name, r->ref.name) || i.created < newest))
                         continue;
                 (void) snprintf(id, sizeof(id), "%s", i.id);
                 if (streq(i.id, r->ref.name))
@@ -96,22 +90,17 @@ static json_object *snapshot_to_json(const Request *r, const char *id, const cha
 
 /* Taking one. */
 
-/* 0, or the request is answered. */
-static int read_name(Request *r, char ret[static TEMPLATE_REF_MAX + TENANT_MAX]) {
+/* ref->name is "" where there is none. 0, or the request is answered. */
+static int read_name(Request *r, TemplateRef *ref) {
         const char *given = NULL;
         ErrorText error = {};
-        TemplateRef ref = {};
 
+        *ref = (TemplateRef) {};
         int k = field_string(r->json, "name", &given, &error);
         if (k > 0) {
-                k = template_ref_parse(given, r->tenant, &ref);
-                if (k < 0 || ref.tag[0])
+                k = template_ref_parse(given, r->tenant, ref);
+                if (k < 0 || ref->tag[0])
                         k = error_text(&error, "Invalid snapshot name: %.100s", given);
-        }
-        if (k >= 0) {
-                (void) snprintf(ret, TEMPLATE_REF_MAX + TENANT_MAX, "%s.%s", r->tenant, ref.name);
-                if (!template_name_valid(ret))
-                        k = error_text(&error, "Snapshot name is too long: %.100s", ref.name);
         }
         if (k < 0)
                 reply_bad(r, k, &error);
@@ -119,7 +108,7 @@ static int read_name(Request *r, char ret[static TEMPLATE_REF_MAX + TENANT_MAX])
 }
 
 static void on_taken(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        char name[TEMPLATE_REF_MAX + TENANT_MAX];
+        TemplateRef ref;
         const char *id;
 
         if (error) {
@@ -129,15 +118,15 @@ static void on_taken(Request *r, sd_bus_message *reply, const sd_bus_error *erro
         int k = sd_bus_message_read(reply, "so", &id, NULL);
         if (k < 0)
                 reply_errno(r, k);
-        else if (read_name(r, name) >= 0)
-                request_reply_json(r, MHD_HTTP_CREATED, snapshot_to_json(r, id, strchr(name, '.') + 1));
+        else if (read_name(r, &ref) >= 0)
+                request_reply_json(r, MHD_HTTP_CREATED, snapshot_to_json(r, id, ref.name));
 }
 
 void op_snapshot(Request *r) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        char name[TEMPLATE_REF_MAX + TENANT_MAX];
+        TemplateRef ref;
 
-        if (read_name(r, name) < 0)
+        if (read_name(r, &ref) < 0)
                 return;
         if (!streq(info_string(r->sandbox, "State"), "running")) {
                 request_reply_error(r, MHD_HTTP_CONFLICT, "Sandbox '%s' cannot be snapshotted while in '%s' state", r->sandbox_id,
@@ -146,7 +135,8 @@ void op_snapshot(Request *r) {
         }
         int k = cubed_message_sandbox(r, "Snapshot", &m);
         if (k >= 0)
-                k = sd_bus_message_append(m, "a{sv}", 1, "name", "s", name);
+                k = *ref.name ? sd_bus_message_append(m, "a{sv}", 2, "tenant", "s", r->tenant, "name", "s", ref.name)
+                              : sd_bus_message_append(m, "a{sv}", 1, "tenant", "s", r->tenant);
         cubed_call(r, m, k, on_taken);
 }
 
@@ -182,7 +172,7 @@ static bool row_wanted(const Request *r, const Item *i, const ListQuery *q) {
         const char *name = url_query(&r->url, "name");
         TemplateRef ref = {};
 
-        if (name && (template_ref_parse(name, r->tenant, &ref) < 0 || !streq(ref.name, i->own_name)))
+        if (name && (template_ref_parse(name, r->tenant, &ref) < 0 || !streq(ref.name, i->name)))
                 return false;
         if (!q->goes_on)
                 return true;
@@ -200,7 +190,7 @@ static int read_rows(Request *r, sd_bus_message *m, const ListQuery *q, Row **ro
                 if (!grown)
                         return -ENOMEM;
                 *rows = grown;
-                grown[(*n)++] = (Row) { strdup(i.id), strdup(i.own_name), i.created };
+                grown[(*n)++] = (Row) { strdup(i.id), strdup(i.name), i.created };
                 if (!grown[*n - 1].id || !grown[*n - 1].name)
                         return -ENOMEM;
         }

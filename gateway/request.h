@@ -48,6 +48,7 @@ typedef struct Request {
         json_object *json;                  /* the body, an object, or NULL */
         char sandbox_id[SANDBOX_ID_MAX];
         json_object *sandbox;               /* its properties as cubed told them */
+        json_object *listed;                /* properties of those that a list has so far */
         const char *template_ref;           /* of the path, borrowed from url */
         char source[160];                   /* what cubed is to create from */
         TemplateRef ref;                    /* the same as the client names it */

@@ -29,6 +29,7 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "base/tenant.h"
 #include "daemon/image/confine.h"
 #include "daemon/image/copy-in.h"
 #include "daemon/image/initramfs.h"
@@ -247,24 +248,28 @@ static bool store_name_valid(const char *name) {
         return *name && name[0] != '.' && !strchr(name, '/');
 }
 
+static bool owner_valid(const char *owner) {
+        char tenant[TENANT_NAME_MAX];
+        uid_t uid;
+
+        return tenant_dir_parse(owner, &uid, tenant) >= 0;
+}
+
 static int verb_commit(char **args, int n_args, Fault *fault) {
-        bool valid = build_valid(args[0]) && sandbox_id_valid(args[1]);
-        uint32_t owner;
+        bool valid = build_valid(args[0]) && sandbox_id_valid(args[1]) && owner_valid(args[2]);
 
         for (int i = 3; i < n_args; i++)
                 valid = valid && store_name_valid(args[i]);
-        if (!valid || parse_u32(args[2], &owner) < 0)
+        if (!valid)
                 return fault_set(fault, -EINVAL, "malformed arguments");
-        return store_commit(STORE_FD, args[0], args[1], owner, args + 3, (size_t) n_args - 3, fault);
+        return store_commit(STORE_FD, args[0], args[1], args[2], args + 3, (size_t) n_args - 3, fault);
 }
 
 static int verb_name(char **args, int n_args, Fault *fault) {
-        uint32_t owner;
-
-        if (parse_u32(args[0], &owner) < 0 || !store_name_valid(args[1]) || (n_args > 2 && !sandbox_id_valid(args[2])))
+        if (!owner_valid(args[0]) || !store_name_valid(args[1]) || (n_args > 2 && !sandbox_id_valid(args[2])))
                 return fault_set(fault, -EINVAL, "malformed arguments");
-        return n_args > 2 ? store_name(STORE_FD, owner, args[1], args[2], fault) :
-                            store_unname(STORE_FD, owner, args[1], fault);
+        return n_args > 2 ? store_name(STORE_FD, args[0], args[1], args[2], fault) :
+                            store_unname(STORE_FD, args[0], args[1], fault);
 }
 
 static int verb_remove(char **args, int n_args, Fault *fault) {

@@ -115,15 +115,13 @@ static int write_description(int dir_fd, json_object *description) {
         return r < 0 ? r : sync_fd(fd);
 }
 
-static int open_names(int store_fd, uid_t owner, int *ret_fd) {
+static int open_names(int store_fd, const char *owner, int *ret_fd) {
         _cleanup_close_ int names_fd = -EBADF;
-        char uid[16];
         int r;
 
-        (void) snprintf(uid, sizeof(uid), "%" PRIu32, (uint32_t) owner);
         r = make_dir(store_fd, STORE_NAMES, &names_fd);
         if (r >= 0)
-                r = make_dir(names_fd, uid, ret_fd);
+                r = make_dir(names_fd, owner, ret_fd);
         return r < 0 ? r : sync_fd(names_fd);
 }
 
@@ -155,7 +153,7 @@ static int set_name(int names_fd, const char *name, const char *id) {
 }
 
 /* All of them or, once the template is removed again, none. */
-static int set_names(int store_fd, uid_t owner, char *const *names, size_t n_names, const char *id, Fault *fault) {
+static int set_names(int store_fd, const char *owner, char *const *names, size_t n_names, const char *id, Fault *fault) {
         _cleanup_close_ int fd = -EBADF;
         HiddenName hidden;
 
@@ -201,7 +199,7 @@ int store_seal(int store_fd, const char *build, json_object *description, Fault 
         return r < 0 ? fault_set(fault, r, TEMPLATE_JSON ": %s", strerror(-r)) : 0;
 }
 
-int store_commit(int store_fd, const char *build, const char *id, uid_t owner, char *const *names, size_t n_names,
+int store_commit(int store_fd, const char *build, const char *id, const char *owner, char *const *names, size_t n_names,
                  Fault *fault) {
         int r;
 
@@ -213,13 +211,13 @@ int store_commit(int store_fd, const char *build, const char *id, uid_t owner, c
         return set_names(store_fd, owner, names, n_names, id, fault);
 }
 
-int store_name(int store_fd, uid_t owner, const char *name, const char *id, Fault *fault) {
+int store_name(int store_fd, const char *owner, const char *name, const char *id, Fault *fault) {
         if (faccessat(store_fd, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
                 return fault_set(fault, -errno, "template %s: %s", id, strerror(errno));
         return set_names(store_fd, owner, (char *const[]) { (char *) name }, 1, id, fault);
 }
 
-int store_unname(int store_fd, uid_t owner, const char *name, Fault *fault) {
+int store_unname(int store_fd, const char *owner, const char *name, Fault *fault) {
         _cleanup_close_ int fd = -EBADF;
         int r = open_names(store_fd, owner, &fd);
 

@@ -16,13 +16,14 @@
  * -EBUSY when a file is still open for writing somewhere. */
 int store_seal(int store_fd, const char *build, json_object *description, Fault *fault);
 
-/* Makes a sealed directory build the template id, and lets names ("NAME:TAG") of the owner stand for it. */
-int store_commit(int store_fd, const char *build, const char *id, uid_t owner, char *const *names, size_t n_names,
+/* Makes a sealed directory build the template id, and lets names ("NAME:TAG") of the owner stand for it. owner: as of
+ * tenant_dir_format(). */
+int store_commit(int store_fd, const char *build, const char *id, const char *owner, char *const *names, size_t n_names,
                  Fault *fault);
 
 /* Lets one more name stand for a template, and no longer for another; takes a name away. */
-int store_name(int store_fd, uid_t owner, const char *name, const char *id, Fault *fault);
-int store_unname(int store_fd, uid_t owner, const char *name, Fault *fault);
+int store_name(int store_fd, const char *owner, const char *name, const char *id, Fault *fault);
+int store_unname(int store_fd, const char *owner, const char *name, Fault *fault);
 
 /* Deletes a template or a leftover, the names that point to it, and kernels that nobody has any more.
  * Fine when it is gone already. */

@@ -52,9 +52,19 @@ uint64_t fake_now_usec(void) {
         return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
 }
 
+static const char *const states[_SANDBOX_STATE_MAX] = {
+        "creating", "running", "pausing", "paused", "resuming", "stopping", "failed",
+};
+
 const char *sandbox_state_to_string(SandboxState s) {
-        static const char *const names[] = { "creating", "running", "pausing", "paused", "resuming", "stopping", "failed" };
-        return names[s];
+        return states[s];
+}
+
+SandboxState sandbox_state_from_string(const char *s) {
+        for (unsigned i = 0; i < _SANDBOX_STATE_MAX; i++)
+                if (streq(states[i], s))
+                        return (SandboxState) i;
+        return _SANDBOX_STATE_INVALID;
 }
 
 static const char *const ends[_SANDBOX_END_MAX] = { "kill", "pause", "pause-disk" };
@@ -337,6 +347,7 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
                 .idle_timeout_usec = spec->idle_timeout_usec ? spec->idle_timeout_usec : UINT64_MAX,
                 .on_timeout = spec->on_timeout, .auto_resume = spec->auto_resume, .checkpoint_usec = spec->checkpoint_usec,
         };
+        tenant_name_copy(s->tenant, spec->tenant);
         fake_snapshots_stand(s, spec->snapshot);
         int r = fake_network_join(s, spec);
         if (r < 0)
@@ -584,9 +595,9 @@ Sandbox *manager_find_sandbox_by_pid(Manager *m, pid_t pid) {
         return NULL;
 }
 
-Sandbox *manager_find_sandbox_by_request(Manager *m, uid_t owner, const char *request_id) {
+Sandbox *manager_find_sandbox_by_request(Manager *m, uid_t owner, const char *tenant, const char *request_id) {
         for (size_t i = 0; i < m->n_sandboxes; i++)
-                if (m->sandboxes[i]->request_id && m->sandboxes[i]->owner_uid == owner &&
+                if (m->sandboxes[i]->request_id && tenant_same(m->sandboxes[i]->owner_uid, m->sandboxes[i]->tenant, owner, tenant) &&
                     streq(m->sandboxes[i]->request_id, request_id))
                         return m->sandboxes[i];
         return NULL;
@@ -647,6 +658,10 @@ int fake_manager_new(sd_event *event, sd_bus *bus, const char *harness, Manager 
         m->config.default_cpus = 1;
         m->config.default_disk_bytes = GIB(4);
         m->config.special_users = (ConfigUsers) { { 2 }, 1 };
+        m->config.special_tenants.tenants[0].uid = 3;
+        tenant_name_copy(m->config.special_tenants.tenants[0].name, "acme");
+        m->config.special_tenants.n = 1;
+        m->config.delegates = (ConfigUsers) { { 3, 5 }, 2 };
         m->templates = fake_templates_new();
         m->snapshots = new0(SnapshotStore, 1);
         int r = fake_network_new(m, &m->network);

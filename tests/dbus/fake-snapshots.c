@@ -47,6 +47,7 @@ static Snapshot *make(Sandbox *s, SnapshotKind kind, const char *name) {
                 .has_memory = true, .parent = s->disk_top, .memory_parent = s->memory_top, .mem_bytes = s->mem_bytes,
                 .disk_bytes = s->disk_bytes, .cpus = s->cpus, .file_bytes = { 1000, 2000, 3000 }, .store = store,
         };
+        tenant_name_copy(n->tenant, s->tenant);
         snprintf(n->id, sizeof(n->id), "s%011llu", ++n_made);
         store->snapshots = realloc(store->snapshots, (store->n_snapshots + 1) * sizeof(Snapshot *));
         store->snapshots[store->n_snapshots++] = n;

@@ -77,6 +77,7 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         int r = new_job(m, params->owner_uid, "build-template", "making the root image", subject, ret);
         if (r < 0)
                 return r;
+        tenant_name_copy((*ret)->tenant, params->tenant);
         for (char **a = params->aliases; a && *a; a++)
                 (void) dprintf(log_fds[1], "also named %s\n", *a);
         for (size_t i = 0; params->warm && i < params->warm->n_copies; i++) {
@@ -111,6 +112,7 @@ int manager_import_template(Manager *m, const TemplateImportParams *p, Job **ret
             asprintf(&subject, "%s:%s", p->name ? p->name : "as-it-says", p->name ? p->tag : "latest") < 0)
                 return -errno;
         int r = new_job(m, p->owner_uid, "import-template", "import-template", subject, ret);
+        tenant_name_copy((*ret)->tenant, p->tenant);
         (void) dprintf(log_fds[1], "import of %s as %s", text, subject);
         for (char **a = p->aliases; a && *a; a++)
                 (void) dprintf(log_fds[1], " and %s", *a);
@@ -149,28 +151,26 @@ int template_ref_parse(const char *ref, char **ret_name, char **ret_tag) {
         return template_name_valid(*ret_name) && template_name_valid(*ret_tag) ? 0 : -EINVAL;
 }
 
-Template *template_store_find(TemplateStore *s, uid_t owner, const char *ref) {
+Template *template_store_find(TemplateStore *s, uid_t owner, const char *tenant, const char *ref) {
         _cleanup_free_ char *name = NULL, *tag = NULL;
 
         if (template_ref_parse(ref, &name, &tag) < 0)
                 return NULL;
         for (size_t i = 0; i < s->n_templates; i++) {
                 Template *t = s->templates[i];
-                if (streq(t->id, ref) || (streq(t->name, name) && streq(t->tag, tag) && (t->owner_uid == owner || t->owner_uid == 0)))
-                        return t;
-                if (template_store_find_name(s, owner, name, tag) == t)
+                if (streq(t->id, ref))
                         return t;
         }
-        return NULL;
+        return template_store_find_name(s, owner, tenant, name, tag) ?: template_store_find_name(s, 0, NULL, name, tag);
 }
 
-Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *name, const char *tag) {
+Template *template_store_find_name(const TemplateStore *s, uid_t owner, const char *tenant, const char *name, const char *tag) {
         char full[160];
 
         snprintf(full, sizeof(full), "%s:%s", name, tag);
         for (size_t i = 0; i < s->n_templates; i++) {
                 Template *t = s->templates[i];
-                if (t->owner_uid == owner && ((t->named && streq(t->name, name) && streq(t->tag, tag)) ||
+                if (tenant_same(t->owner_uid, t->tenant, owner, tenant) && ((t->named && streq(t->name, name) && streq(t->tag, tag)) ||
                                               (t->aliases && streq(t->aliases[0], full))))
                         return t;
         }
@@ -185,23 +185,23 @@ static void forget_alias(Template *t) {
 }
 
 /* Each has one alias at most. */
-int manager_name_template(Manager *m, uid_t owner, const char *name, Template *t, uid_t actor, TemplateRemoveDone done,
+int manager_name_template(Manager *m, const char *name, Template *t, bool take_away, uid_t actor, TemplateRemoveDone done,
                           void *userdata, sd_bus_error *error) {
         _cleanup_free_ char *base = NULL, *tag = NULL;
 
         (void) template_ref_parse(name, &base, &tag);
-        Template *before = template_store_find_name(m->templates, owner, base, tag);
+        Template *before = template_store_find_name(m->templates, t->owner_uid, t->tenant, base, tag);
         if (before && before->aliases && streq(before->aliases[0], name)) {
                 forget_alias(before);
                 m->hooks->template_changed(m, before);
         }
-        if (t) {
+        if (!take_away) {
                 forget_alias(t);
                 t->aliases = new0(char *, 2);
                 t->aliases[0] = strdup(name);
                 m->hooks->template_changed(m, t);
         }
-        fprintf(stderr, "name %s of %u: %s by %u\n", name, (unsigned) owner, t ? t->id : "-", (unsigned) actor);
+        fprintf(stderr, "name %s of %u: %s by %u\n", name, (unsigned) t->owner_uid, take_away ? "-" : t->id, (unsigned) actor);
         done(m, NULL, userdata);
         return 0;
 }
@@ -228,7 +228,7 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
 }
 
 /* rule: what its sandboxes may reach; NULL: nothing */
-static void add_template(TemplateStore *s, const char *id, const char *name, uid_t owner, const char *rule) {
+static Template *add_template(TemplateStore *s, const char *id, const char *name, uid_t owner, const char *rule) {
         Template *t = new0(Template, 1);
         *t = (Template) {
                 .id = strdup(id), .name = strdup(name), .tag = strdup(TEMPLATE_TAG_DEFAULT), .named = true,
@@ -240,6 +240,7 @@ static void add_template(TemplateStore *s, const char *id, const char *name, uid
         t->has_policy = rule;
         if (rule)
                 (void) sandbox_policy_copy(&(SandboxPolicy) { .allow = (char *[]) { (char *) rule, NULL } }, &t->policy);
+        return t;
 }
 
 TemplateStore *fake_templates_new(void) {
@@ -251,6 +252,8 @@ TemplateStore *fake_templates_new(void) {
         add_template(s, "tonlineonlineo", "online", 0, "example.com tcp:443");
         add_template(s, "tspecialspecia", "special", 0, "10.1.0.0/16");
         add_template(s, "townspecialown", "own-special", 65534, "10.2.0.0/16");
+        tenant_name_copy(add_template(s, "tacmeacmeacmea", "tools", 3, NULL)->tenant, "acme");
+        tenant_name_copy(add_template(s, "tevilevilevile", "tools", 3, NULL)->tenant, "evil");
         return s;
 }
 

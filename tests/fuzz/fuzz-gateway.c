@@ -75,32 +75,27 @@ static void check_body(sd_bus *bus, const char *text, size_t size, bool v2) {
         json_object_put(body);
 }
 
-static void check_target(const char *target, bool v2) {
-        char token[LIST_TOKEN_MAX];
-        json_object *all = json_object_new_array(), *page;
+static void check_target(sd_bus *bus, const char *target, bool v2) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         ErrorText error = {};
         TemplateRef ref;
         ListQuery q;
         Url u;
 
-        if (url_parse(target, &u) < 0) {
-                json_object_put(all);
+        if (url_parse(target, &u) < 0)
                 return;
-        }
         FUZZ_CHECK(u.n_segments <= URL_SEGMENTS_MAX && u.n_pairs <= URL_PAIRS_MAX);
         for (size_t i = 0; i < u.n_segments; i++)
                 if (template_ref_parse(u.segments[i], "tenant", &ref) >= 0)
                         FUZZ_CHECK(*ref.name && !strpbrk(ref.name, "/: \n") && !strpbrk(ref.tag, "/: \n"));
         if (list_query_parse(&u, v2, &q, &error) >= 0) {
                 FUZZ_CHECK(q.limit >= 1 && q.limit <= LIST_LIMIT);
-                page = list_page(all, &q, token);
-                FUZZ_CHECK(page && json_object_array_length(page) == 0 && !*token);
-                json_object_put(page);
+                FUZZ_CHECK(sd_bus_message_new_method_call(bus, &m, "a.b", "/", "a.b", "C") >= 0);
+                FUZZ_CHECK(list_query_append(m, &q, 1000, "tenant", NULL) >= 0);
                 list_query_done(&q);
         } else
                 FUZZ_CHECK(*error.text && !q.metadata);
         url_done(&u);
-        json_object_put(all);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -116,7 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         bool v2 = fuzz_u8(&in) & 1;
         size_t n = fuzz_u8(&in);
         target[fuzz_bytes(&in, target, n)] = 0;
-        check_target(target, v2);
+        check_target(bus, target, v2);
         check_body(bus, (const char *) in.data, in.left, v2);
         return 0;
 }

@@ -18,7 +18,7 @@ static const char *const keys[] = {
         "memory", "cpus", "disk", "timeout", "idle-timeout", "on-timeout", "checkpoint", "cpu-quota", "hostname", "request-id",
         "labels", "bind-client", "network-policy", "network-bandwidth-out", "network-packets-in", "network-new-connections",
         "default", "allow", "deny", "inbound", "env", "cwd", "user", "rows", "cols", "mode", "size", "parents", "u32", "u64",
-        "bool", "string", "strv", "dict", "fd", "files", "policy", "name", "either",
+        "bool", "string", "strv", "dict", "fd", "files", "policy", "name", "either", "tenant",
 };
 
 static Template template;
@@ -28,10 +28,10 @@ static Template template;
 int __wrap_bus_authorize(sd_bus_message *m, const BusAccess *access, uid_t *ret_actor, sd_bus_error *error);
 int __wrap_bus_authorize_sandbox(sd_bus_message *m, const Sandbox *s, const char *action, uid_t *ret_actor,
                                  sd_bus_error *error);
-int __wrap_bus_find_template(uid_t actor, const char *ref, Template **ret, sd_bus_error *error);
-int __wrap_bus_find_snapshot(uid_t actor, const char *id, Snapshot **ret, sd_bus_error *error);
-int __wrap_bus_policy_load(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules, const char *key, const char *value,
-                           LoadedPolicy **ret, sd_bus_error *error);
+int __wrap_bus_find_template(uid_t actor, const char *tenant, const char *ref, Template **ret, sd_bus_error *error);
+int __wrap_bus_find_snapshot(uid_t actor, const char *tenant, const char *id, Snapshot **ret, sd_bus_error *error);
+int __wrap_bus_policy_load(sd_bus_message *m, const BusPolicyFor *whom, const SandboxPolicy *rules, LoadedPolicy **ret,
+                           sd_bus_error *error);
 int __wrap_sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *userdata, Sandbox **ret,
                           sd_bus_error *error);
 
@@ -46,17 +46,17 @@ int __wrap_bus_authorize_sandbox(sd_bus_message *m, const Sandbox *s, const char
         return 1;
 }
 
-int __wrap_bus_find_template(uid_t actor, const char *ref, Template **ret, sd_bus_error *error) {
+int __wrap_bus_find_template(uid_t actor, const char *tenant, const char *ref, Template **ret, sd_bus_error *error) {
         *ret = &template;
         return 0;
 }
 
-int __wrap_bus_find_snapshot(uid_t actor, const char *id, Snapshot **ret, sd_bus_error *error) {
+int __wrap_bus_find_snapshot(uid_t actor, const char *tenant, const char *id, Snapshot **ret, sd_bus_error *error) {
         return sd_bus_error_set(error, BUS_ERROR_NO_SUCH_SNAPSHOT, "There is none");
 }
 
-int __wrap_bus_policy_load(sd_bus_message *m, uid_t actor, const SandboxPolicy *rules, const char *key, const char *value,
-                           LoadedPolicy **ret, sd_bus_error *error) {
+int __wrap_bus_policy_load(sd_bus_message *m, const BusPolicyFor *whom, const SandboxPolicy *rules, LoadedPolicy **ret,
+                           sd_bus_error *error) {
         FUZZ_CHECK(bus_policy_check(rules, error) == 0);
         *ret = NULL;
         return 1;

@@ -45,7 +45,7 @@ def test_names(client):
     assert client.call('GET', '/snapshots?name=nosuch') == []
     for name in ('before', 'before:default', first['names'][0]):
         client.call('POST', '/v2/sandboxes', {'templateID': name}, 201)
-    for name in ('', 'a b', 'x:y', 'others/x', 'x' * 60, 7):
+    for name in ('', 'a b', 'x:y', 'others/x', 'x' * 64, 7):
         client.fails('POST', f'/sandboxes/{i}/snapshots', 400, {'name': name})
 
 
@@ -88,10 +88,19 @@ def test_another_tenants_is_as_not_there(gateway, client):
 
 
 def test_one_of_the_hosts_is_as_not_there(gateway, client):
-    snapshot = gateway.host.ctl('snapshot', client.create(), '--name=plain').stdout.strip()
+    snapshot = gateway.host.ctl('snapshot', gateway.host.create(), '--name=plain').stdout.strip()
     assert client.call('GET', '/snapshots') == []
-    remove(client, snapshot, 404)
-    client.fails('POST', '/v2/sandboxes', 404, {'templateID': snapshot})
+    for name in (snapshot, 'plain'):
+        remove(client, name, 404)
+        client.fails('POST', '/v2/sandboxes', 404, {'templateID': name})
+
+
+def test_one_that_the_host_took_of_ones_own_is_ones_own(gateway, client):
+    snapshot = gateway.host.ctl('snapshot', client.create(), '--name=plain').stdout.strip()
+    (listed,) = client.call('GET', '/snapshots')
+    assert listed['snapshotID'].split('/')[1] == f'{snapshot}:default'
+    client.call('POST', '/v2/sandboxes', {'templateID': 'plain'}, 201)
+    assert gateway.client().call('GET', '/snapshots') == []
 
 
 def test_forks(client):

@@ -71,6 +71,26 @@ TEST(fields_of_requests_about_states) {
         audit_free(a);
 }
 
+TEST(the_tenant_is_a_field_where_there_is_one) {
+        Snapshot snapshot = { .id = "saaaaaaaaaaa", .owner_uid = 1000, .tenant = "acme" };
+        Sandbox of_acme = sandbox;
+        Audit *a;
+
+        open_journal();
+        assert_ok(audit_new(NULL, path, false, &a));
+        audit_created(a, &sandbox);
+        assert_true(next_entry() && !strstr(entry, "CUBE_TENANT="));
+        tenant_name_copy(of_acme.tenant, "acme");
+        audit_created(a, &of_acme);
+        assert_true(next_entry());
+        assert_line("CUBE_OWNER_UID=1000");
+        assert_line("CUBE_TENANT=acme");
+        audit_snapshot_remove(a, &snapshot, 1001);
+        assert_true(next_entry());
+        assert_line("CUBE_TENANT=acme");
+        audit_free(a);
+}
+
 TEST(fields_of_a_policy) {
         static char web[] = "example.com tcp:443", dns[] = "8.8.8.8 udp:53\nCUBE_OWNER_UID=0";
         static Manager manager;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <ftw.h>
+#include <pwd.h>
 #include <sys/stat.h>
 
 #include "base/fd-util.h"
@@ -295,6 +296,77 @@ TEST(what_is_wrong_with_users_is_told) {
         }
 }
 
+/* The user of the gateway is a part of cubed that need not be installed. */
+TEST(the_gateway_may_name_tenants_unless_others_are_named) {
+        const struct passwd *p = getpwnam("cube-gateway");
+        Config c;
+
+        make_root();
+        assert_ok(config_init(&c));
+        assert_eq(c.delegates.n, p ? 1 : 0);
+        assert_true(!p || config_users_have(&c.delegates, p->pw_uid));
+        assert_true(!config_users_have(&c.delegates, 0));
+
+        put("/etc/cubed/cubed.conf", "[Manager]\nDelegateTo=nobody 1000\nDelegateTo=no-such-user-here\n");
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 1);
+        assert_true(strstr(warnings[0], "(there is no user no-such-user-here)"));
+        assert_true(c.delegates.n == 2 && config_users_have(&c.delegates, 65534) && config_users_have(&c.delegates, 1000));
+        put("/etc/cubed/cubed.conf", "[Manager]\nDelegateTo=\n");
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 1);
+        assert_eq(c.delegates.n, p ? 1 : 0);
+        config_done(&c);
+}
+
+TEST(tenants_of_users) {
+        Config c;
+
+        make_root();
+        put("/etc/cubed/cubed.conf", "[Network]\nSpecialRangesTenants=nobody/acme 1000/acme  nobody/x.y\n");
+        assert_ok(config_init(&c));
+        assert_eq(c.special_tenants.n, 0);
+        assert_ok(config_load(&c, root, on_warning, NULL));
+        assert_eq(n_warnings, 0);
+        assert_eq(c.special_tenants.n, 3);
+        assert_true(config_tenants_have(&c.special_tenants, 65534, "acme") && config_tenants_have(&c.special_tenants, 65534, "x.y"));
+        assert_true(config_tenants_have(&c.special_tenants, 1000, "acme") && !config_tenants_have(&c.special_tenants, 1000, "x.y"));
+        assert_true(!config_tenants_have(&c.special_tenants, 1000, NULL) && !config_tenants_have(&c.special_tenants, 1000, ""));
+        config_done(&c);
+}
+
+TEST(what_is_wrong_with_tenants_is_told) {
+        static const struct { const char *value, *told; } cases[] = {
+                { "1000", "(1000 is not USER/TENANT)" },
+                { "1000/", "(1000/ is not USER/TENANT)" },
+                { "1000/a/b", "(1000/a/b is not USER/TENANT)" },
+                { "/acme", "not understood" },
+                { "no-such-user-here/acme", "(there is no user no-such-user-here)" },
+                { "1/a 1/b no-such-user-here/acme", "(there is no user no-such-user-here)" },
+                { "4294967295/a", "out of range" },
+        };
+        char many[4096] = "";
+        Config c;
+
+        for (size_t i = 0; i <= ELEMENTSOF(cases); i++) {
+                char text[4200];
+
+                for (unsigned k = 0; k <= CONFIG_TENANTS_MAX && i == ELEMENTSOF(cases); k++)
+                        (void) snprintf(strchr(many, 0), 16, "%u/t ", k);
+                make_root();
+                (void) snprintf(text, sizeof(text), "[Network]\nSpecialRangesTenants=7/seven\nSpecialRangesTenants=%s\n",
+                                *many ? many : cases[i].value);
+                put("/etc/cubed/cubed.conf", text);
+                assert_ok(config_init(&c));
+                assert_ok(config_load(&c, root, on_warning, NULL));
+                assert_eq(n_warnings, 1);
+                if (!strstr(warnings[0], *many ? "(more than 64 tenants)" : cases[i].told))
+                        test_stop(TEST_FAILED, __LINE__, "case %zu: %s", i, warnings[0]);
+                assert_true(c.special_tenants.n == 1 && config_tenants_have(&c.special_tenants, 7, "seven"));
+                config_done(&c);
+        }
+}
+
 TEST(a_dump_reads_back_the_same) {
         char path[600], *first = NULL, *second = NULL;
         size_t n;
@@ -307,6 +379,10 @@ TEST(a_dump_reads_back_the_same) {
         c.max_sandboxes = CONFIG_UNLIMITED;
         c.special_users = (ConfigUsers) { { 1000, 1001 }, 2 };
         c.ingress_users = (ConfigUsers) { { 33 }, 1 };
+        c.special_tenants.tenants[0].uid = 1000;
+        tenant_name_copy(c.special_tenants.tenants[0].name, "acme");
+        c.special_tenants.n = 1;
+        c.delegates = (ConfigUsers) { { 34 }, 1 };
         FILE *f = open_memstream(&first, &n);
         config_dump(&c, f);
         fclose(f);

@@ -220,7 +220,7 @@ TEST(what_is_used_meanwhile_stays) {
         lab_load(&lab);
         assert_ok(manager_collect_garbage(&lab.manager, 0, false, on_done, &lab, &e));
         template_use(template_store_find_id(lab.manager.templates, USED));
-        assert_ok(template_store_set_name(lab.manager.event, lab.manager.templates, 0, "python:latest",
+        assert_ok(template_store_set_name(lab.manager.event, lab.manager.templates, 0, NULL, "python:latest",
                                           template_store_find_id(lab.manager.templates, THEIRS), on_named, NULL));
 
         /* one at a time */
@@ -243,7 +243,7 @@ static int name_template(Lab *lab, unsigned number, unsigned *left, sd_bus_error
         char name[32];
 
         (void) snprintf(name, sizeof(name), "other:%u", number);
-        return manager_name_template(&lab->manager, 0, name, template_store_find_id(lab->manager.templates, NAMED), 0, on_alias,
+        return manager_name_template(&lab->manager, name, template_store_find_id(lab->manager.templates, NAMED), false, 0, on_alias,
                                      left, error);
 }
 

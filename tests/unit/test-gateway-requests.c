@@ -2,6 +2,8 @@
 
 /* What requests say, taken apart: paths, queries, bodies, and what is wanted of a new sandbox. */
 
+#include <sys/socket.h>
+
 #include "gateway/config.h"
 #include "gateway/create-spec.h"
 #include "gateway/list-query.h"
@@ -195,57 +197,130 @@ static json_object *properties(const char *id, const char *state, uint64_t creat
         return o;
 }
 
-/* The letter of each id. */
-static char *letters(json_object *all, const char *target, bool v2, char token[static LIST_TOKEN_MAX]) {
+/* As cubed finds them. */
+static void find(json_object *found, json_object *of) {
+        json_object *row = json_object_new_array();
+
+        json_object_array_add(row, json_object_new_string("/path"));
+        json_object_array_add(row, of);
+        json_object_array_add(found, row);
+}
+
+/* The letter of each id, found twice at a time; more: there is another page. */
+static char *letters(json_object *const *pages, size_t n, const char *target, bool v2, bool *ret_more) {
         _cleanup_(list_query_done) ListQuery q = {};
+        json_object *listed = json_object_new_array();
         _cleanup_(url_done) Url u;
         ErrorText error;
+        int r = 0;
 
         assert_ok(url_parse(target, &u));
         assert_ok(list_query_parse(&u, v2, &q, &error));
-        json_object *page = list_page(all, &q, token);
+        for (size_t i = 0; i < n && r == 0; i++) {
+                r = list_select(pages[i], &q, listed);
+                assert_ok(r);
+        }
+        *ret_more = r > 0;
+        json_object *page = list_to_json(listed);
         assert_true(page);
         char *text = calloc(1, json_object_array_length(page) + 1);
         for (size_t i = 0; i < json_object_array_length(page); i++)
                 text[i] = *info_string(json_object_array_get_idx(page, i), "sandboxID");
+        if (*ret_more) {
+                char token[LIST_TOKEN_MAX], expected[LIST_TOKEN_MAX];
+                snprintf(expected, sizeof(expected), "200_%caaaaaaaaaaa", text[strlen(text) - 1]);
+                assert_streq(list_token(listed, token), expected);
+        }
         json_object_put(page);
+        json_object_put(listed);
         return text;
 }
 
-TEST(lists_are_selected_sorted_and_cut) {
+/* What else selects and sorts them is cubed's. */
+TEST(lists_are_selected_by_metadata_and_cut) {
         static const struct {
-                const char *target, *expected, *token;
+                const char *target, *expected;
+                bool more;
         } cases[] = {
-                { "/v2/sandboxes", "dcba", "" },
-                { "/v2/sandboxes?order=asc", "abcd", "" },
-                { "/v2/sandboxes?state=paused", "b", "" },
-                { "/v2/sandboxes?state=running", "dca", "" },
-                { "/v2/sandboxes?limit=3", "dcb", "200_baaaaaaaaaaa" },
-                { "/v2/sandboxes?limit=4", "dcba", "" },
-                { "/v2/sandboxes?limit=3&nextToken=200_baaaaaaaaaaa", "a", "" },
-                { "/v2/sandboxes?order=asc&nextToken=200_baaaaaaaaaaa", "cd", "" },
-                { "/v2/sandboxes?nextToken=150_zaaaaaaaaaaa", "a", "" },
-                { "/v2/sandboxes?metadata=k%3Dv", "ca", "" },
-                { "/v2/sandboxes?metadata=", "dcba", "" },
-                { "/v2/sandboxes?template=base", "dcba", "" },
-                { "/v2/sandboxes?template=other", "", "" },
-                { "/v2/sandboxes?startedAfter=1970-01-01T00:00:00.0002Z", "dcb", "" },
+                { "/v2/sandboxes", "dcba", false },
+                { "/v2/sandboxes?limit=1", "d", true },
+                { "/v2/sandboxes?limit=2", "dc", true },
+                { "/v2/sandboxes?limit=3", "dcb", true },
+                { "/v2/sandboxes?limit=4", "dcba", false },
+                { "/v2/sandboxes?metadata=k%3Dv", "ca", false },
+                { "/v2/sandboxes?metadata=k%3Dv&limit=1", "c", true },
+                { "/v2/sandboxes?metadata=k%3Dv&limit=2", "ca", false },
+                { "/v2/sandboxes?metadata=k%3Dv%26x%3Dy", "a", false },
+                { "/v2/sandboxes?metadata=k%3Dv%26x%3Dz", "", false },
+                { "/v2/sandboxes?metadata=", "dcba", false },
+                { "/sandboxes?limit=1", "dcba", false },
         };
-        json_object *all = json_object_new_array();
-        char token[LIST_TOKEN_MAX];
+        json_object *pages[] = { json_object_new_array(), json_object_new_array() };
+        bool more;
 
-        json_object_array_add(all, properties("baaaaaaaaaaa", "paused", 200, ""));
-        json_object_array_add(all, properties("daaaaaaaaaaa", "running", 200, "{\"k\":\"w\"}"));
-        json_object_array_add(all, properties("aaaaaaaaaaaa", "running", 100, "{\"k\":\"v\",\"x\":\"y\"}"));
-        json_object_array_add(all, properties("caaaaaaaaaaa", "running", 200, "{\"k\":\"v\"}"));
+        find(pages[0], properties("daaaaaaaaaaa", "running", 200, "{\"k\":\"w\"}"));
+        find(pages[0], properties("caaaaaaaaaaa", "running", 200, "{\"k\":\"v\"}"));
+        find(pages[1], properties("baaaaaaaaaaa", "paused", 200, ""));
+        find(pages[1], properties("aaaaaaaaaaaa", "running", 100, "{\"k\":\"v\",\"x\":\"y\"}"));
         for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
-                _cleanup_free_ char *found = letters(all, cases[i].target, true, token);
+                _cleanup_free_ char *found = letters(pages, 2, cases[i].target, !startswith(cases[i].target, "/sandboxes"), &more);
                 assert_streq(found, cases[i].expected);
-                assert_streq(token, cases[i].token);
+                assert_eq(more, cases[i].more);
         }
-        _cleanup_free_ char *old = letters(all, "/sandboxes?limit=1&state=paused", false, token);
-        assert_streq(old, "dca");
-        json_object_put(all);
+        for (size_t i = 0; i < 2; i++)
+                json_object_put(pages[i]);
+}
+
+/* An a{sv} as text, in the order of its entries. */
+static char *question(sd_bus *bus, const char *target, bool v2, const char *after) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        _cleanup_(list_query_done) ListQuery q = {};
+        _cleanup_(url_done) Url u;
+        ErrorText error;
+        json_object *o;
+
+        assert_ok(url_parse(target, &u));
+        assert_ok(list_query_parse(&u, v2, &q, &error));
+        assert_ok(sd_bus_message_new_method_call(bus, &m, "a.b", "/", "a.b", "C"));
+        assert_ok(list_query_append(m, &q, 1000, "acme", after));
+        assert_ok(sd_bus_message_seal(m, 1, 0));
+        assert_ok(bus_to_json(m, &o));
+        char *text = strdup(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN));
+        json_object_put(o);
+        return text;
+}
+
+TEST(cubed_is_asked_for_no_more_than_a_page_takes) {
+#define FOUR "\"pausing\",\"paused\",\"resuming\",\"failed\"]"
+        static const struct {
+                const char *target, *after, *expected;
+        } cases[] = {
+                { "/sandboxes", NULL, "\"since\":0,\"newest-first\":true,\"limit\":1000,\"states\":[\"running\"]}" },
+                { "/v2/sandboxes", NULL, "\"since\":0,\"newest-first\":true,\"limit\":101,\"states\":[\"running\"," FOUR "}" },
+                { "/v2/sandboxes?limit=3&state=paused&order=asc", NULL,
+                  "\"since\":0,\"newest-first\":false,\"limit\":4,\"states\":[" FOUR "}" },
+                { "/v2/sandboxes?limit=3&metadata=a%3Db&state=running", NULL,
+                  "\"since\":0,\"newest-first\":true,\"limit\":100,\"states\":[\"running\"]}" },
+                { "/v2/sandboxes?state=running&template=base&startedAfter=1970-01-01T00:00:00.0002Z&nextToken=7_aaaaaaaaaaaa", NULL,
+                  "\"since\":200,\"newest-first\":true,\"limit\":101,\"states\":[\"running\"],\"template\":\"base\","
+                  "\"after\":\"7_aaaaaaaaaaaa\"}" },
+                { "/v2/sandboxes?state=running&nextToken=7_aaaaaaaaaaaa", "9_baaaaaaaaaaa",
+                  "\"since\":0,\"newest-first\":true,\"limit\":101,\"states\":[\"running\"],\"after\":\"9_baaaaaaaaaaa\"}" },
+        };
+        sd_bus *bus;
+        int ends[2];
+
+        assert_ok(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, ends));
+        assert_ok(sd_bus_new(&bus));
+        assert_ok(sd_bus_set_fd(bus, ends[0], ends[0]));
+        assert_ok(sd_bus_start(bus));
+        for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+                _cleanup_free_ char *text = question(bus, cases[i].target, !startswith(cases[i].target, "/sandboxes"), cases[i].after);
+                const char *rest = startswith(text, "{\"owner\":1000,\"tenant\":\"acme\",");
+                assert_streq(strempty(rest), cases[i].expected);
+        }
+        sd_bus_unref(bus);
+        close(ends[1]);
 }
 
 /* The configuration. */

@@ -146,6 +146,7 @@ TEST(a_restart_finds_the_running_one_failed) {
 
         setup();
         assert_ok(job_new(&manager, "build-template", "a:b", 1000, on_cancel, NULL, &j));
+        job_set_tenant(j, "acme");
         job_log(j, "log\n", 4);
         memcpy(id, j->id, sizeof(id));
         assert_ok(job_new(&manager, "build-template", "c:d", 1000, on_cancel, NULL, &j));
@@ -162,11 +163,13 @@ TEST(a_restart_finds_the_running_one_failed) {
         assert_true(j);
         assert_eq(j->state, JOB_FAILED);
         assert_eq(j->owner_uid, 1000);
+        assert_streq(j->tenant, "acme");
         assert_streq(j->error_message, "cubed ended while the job ran; start it again");
         assert_ok(job_open_log(j, &fd, NULL));
         assert_eq(read_some(fd, buf, sizeof(buf)), 4);
         close(fd);
         j = manager_find_job(&manager, other);
+        assert_streq(j->tenant, "");
         assert_streq(j->error_name, BUS_ERROR_TEMPLATE_INVALID);
         assert_streq(j->error_message, "no \"kernel\"");
 

@@ -49,7 +49,9 @@ static Sandbox *apply(const SandboxSpec *spec, const char *error_name) {
         if (!manager.network)
                 assert_ok(host_network_new(&manager, &manager.network));
         manager.config.runtime_directory = (char *) "/tmp";
-        manager.config.max_sandboxes = manager.config.max_sandboxes_per_user = CONFIG_UNLIMITED;
+        manager.config.max_sandboxes = CONFIG_UNLIMITED;
+        if (manager.config.max_sandboxes_per_user == 0)
+                manager.config.max_sandboxes_per_user = manager.config.max_sandboxes_per_tenant = CONFIG_UNLIMITED;
         manager.config.grow_mem_bytes = GIB(4);
         manager.config.default_timeout_usec = USEC_PER_SEC;
         s.template = &template;
@@ -173,4 +175,37 @@ TEST(what_is_refused) {
         n.template_id = (char *) "other";
         sandbox_free(apply(&(SandboxSpec) { .snapshot = &n }, BUS_ERROR_INVALID_ARGUMENT));
         assert_eq(n.n_users, 0);
+}
+
+/* As if it were running. */
+static void count(Sandbox *list[static 8], const SandboxSpec *spec) {
+        list[manager.n_sandboxes] = apply(spec, NULL);
+        manager.sandboxes = list;
+        manager.n_sandboxes++;
+}
+
+TEST(each_tenant_has_a_quota_of_its_own) {
+        const SandboxSpec none = { .owner_uid = 1000 }, acme = { .owner_uid = 1000, .tenant = "acme" };
+        const SandboxSpec evil = { .owner_uid = 1000, .tenant = "evil" }, other = { .owner_uid = 1001, .tenant = "acme" };
+        Sandbox *list[8];
+
+        manager.config.max_sandboxes_per_user = 1;
+        manager.config.max_sandboxes_per_tenant = 2;
+        count(list, &acme);
+        assert_streq(list[0]->tenant, "acme");
+        count(list, &acme);
+        sandbox_free(apply(&acme, BUS_ERROR_QUOTA_EXCEEDED));
+        count(list, &evil);
+        count(list, &other);
+        /* Nor is it that of the uid, and his not theirs. */
+        count(list, &none);
+        assert_streq(list[4]->tenant, "");
+        sandbox_free(apply(&none, BUS_ERROR_QUOTA_EXCEEDED));
+        count(list, &evil);
+        sandbox_free(apply(&evil, BUS_ERROR_QUOTA_EXCEEDED));
+
+        manager.sandboxes = NULL;
+        for (; manager.n_sandboxes > 0; manager.n_sandboxes--)
+                sandbox_free(list[manager.n_sandboxes - 1]);
+        manager.config.max_sandboxes_per_user = manager.config.max_sandboxes_per_tenant = CONFIG_UNLIMITED;
 }

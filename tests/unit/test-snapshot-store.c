@@ -56,6 +56,7 @@ TEST(what_was_published_is_found_again) {
         s->name = strdup("before \"it\"");
         s->template_name = strdup("python:latest");
         s->owner_uid = 1000;
+        tenant_name_copy(s->tenant, "acme");
         s->number = 7;
         s->plug_bytes = MIB(3);
         s->cpu_quota_usec = UINT64_MAX;
@@ -77,6 +78,8 @@ TEST(what_was_published_is_found_again) {
         assert_streq(s->template_id, MADE_TEMPLATE);
         assert_streq(s->template_name, "python:latest");
         assert_eq(s->owner_uid, 1000);
+        assert_streq(s->tenant, "acme");
+        assert_streq(s->parent->tenant, "");
         assert_eq(s->number, 7);
         assert_eq(s->created_usec, before.created_usec);
         assert_true(s->created_usec > 1500000000 * USEC_PER_SEC);
@@ -194,6 +197,8 @@ TEST(a_snapshot_json_that_is_not_as_it_should_be_is_refused) {
                 { "\"version\":1,", "" },
                 { "\"version\":1", "\"version\":1,\"surprise\":1" },
                 { "\"kind\":\"user\"", "\"kind\":\"person\"" },
+                { "\"kind\":\"user\"", "\"kind\":\"user\",\"tenant\":\"a/b\"" },
+                { "\"kind\":\"user\"", "\"kind\":\"user\",\"tenant\":\"\"" },
                 { "\"kind\":\"user\"", "\"kind\":5" },
                 { "\"kind\":\"user\"", "\"kind\":\"layer\"" }, /* has no state file */
                 { "\"template\":\"" MADE_TEMPLATE "\"", "\"template\":\"../../etc\"" },

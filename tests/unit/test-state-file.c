@@ -246,6 +246,54 @@ static void rewrite(const Sandbox *s, const char *what, const char *with) {
         assert_ok(write_file(path, other));
 }
 
+TEST(its_tenant) {
+        Sandbox *s = make(), *t;
+
+        tenant_name_copy(s->tenant, "acme");
+        assert_ok(sandbox_save(s));
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_eq(t->owner_uid, 1000);
+        assert_streq(t->tenant, "acme");
+        t->vmm_uid = 0;
+        sandbox_free(t);
+
+        /* Of a cubed that knew none. */
+        rewrite(s, ",\"tenant\":\"acme\"", "");
+        assert_ok(sandbox_load(&manager, s->id, &t));
+        assert_streq(t->tenant, "");
+        t->vmm_uid = 0;
+        sandbox_free(t);
+
+        rewrite(s, "\"tenant\":\"acme\"", "\"tenant\":\"../acme\"");
+        assert_eq(sandbox_load(&manager, s->id, &t), -EBADMSG);
+        rewrite(s, "\"tenant\":\"acme\"", "\"tenant\":\"\"");
+        assert_eq(sandbox_load(&manager, s->id, &t), -EBADMSG);
+        rewrite(s, "\"tenant\":\"acme\"", "\"tenant\":5");
+        assert_true(sandbox_load(&manager, s->id, &t) < 0);
+        done(s);
+}
+
+/* Nor with one whose VMM is not there any more, or is not ours. */
+TEST(cores_are_shared_within_a_tenant_alone) {
+        struct SandboxPrivate a_priv = {}, b_priv = {};
+        Sandbox a = { .owner_uid = 1000, .tenant = "acme", .priv = &a_priv, .vmm_pid = 1 };
+        Sandbox b = { .owner_uid = 1000, .tenant = "acme", .priv = &b_priv, .vmm_pid = 2 };
+
+        assert_true(sandbox_shares_core(&a, &b) && !sandbox_shares_core(&a, &a));
+        tenant_name_copy(b.tenant, "evil");
+        assert_true(!sandbox_shares_core(&a, &b));
+        tenant_name_copy(b.tenant, NULL);
+        assert_true(!sandbox_shares_core(&a, &b));
+        tenant_name_copy(b.tenant, "acme");
+        b.owner_uid = 1001;
+        assert_true(!sandbox_shares_core(&a, &b));
+        b.owner_uid = 1000;
+        b_priv.exited = true;
+        assert_true(!sandbox_shares_core(&a, &b));
+        b_priv = (struct SandboxPrivate) { .adopted = true };
+        assert_true(!sandbox_shares_core(&a, &b));
+}
+
 TEST(a_file_of_a_cubed_without_networks) {
         Sandbox *s = make(), *t;
 

@@ -134,7 +134,7 @@ static int on_warm(TemplateBuild *b, Template *t, const TemplateWarmSpec *spec, 
                 close(fd);
         }
         lab->warm = t;
-        lab->name_was_there = template_store_find(lab->store, 0, "python") || template_store_find(lab->store, 0, t->id);
+        lab->name_was_there = template_store_find(lab->store, 0, NULL, "python") || template_store_find(lab->store, 0, NULL, t->id);
         template_build_tell(b, "warming", 50);
         return sd_event_add_defer(lab->event, &lab->warm_source, on_warmed, lab);
 }
@@ -248,7 +248,7 @@ TEST(tar) {
         assert_streq(t->cmdline, "debug");
         assert_streq(t->root_type, "squashfs");
         assert_true(lab.n_progress >= 6);
-        assert_true(template_store_find(lab.store, 0, "python") == t);
+        assert_true(template_store_find(lab.store, 0, NULL, "python") == t);
         assert_eq(count_entries(&lab), 1);
 
         assert_ok(template_open_file(t, TEMPLATE_FILE_ROOT, &fd));
@@ -267,7 +267,7 @@ TEST(tar) {
         /* The same again: another template with the same content, the same kernel file, and the name. */
         _cleanup_free_ char *first = strdup(t->id);
         assert_ok(build_tar(&lab, &p, "root.tar"));
-        Template *old = template_store_find(lab.store, 0, first);
+        Template *old = template_store_find(lab.store, 0, NULL, first);
         t = lab.template;
         assert_true(old != t && !old->named && t->named);
         /* But for the root image: mksquashfs 4.5 ignores -root-time= when it reads a tar. */
@@ -285,7 +285,7 @@ TEST(tar) {
         lab_load(&lab);
         assert_eq(lab.store->n_templates, 2);
         assert_eq(lab.store->n_warnings, 0);
-        assert_true(!streq(template_store_find(lab.store, 0, "python")->id, first));
+        assert_true(!streq(template_store_find(lab.store, 0, NULL, "python")->id, first));
 }
 
 TEST(directory_and_image) {
@@ -308,7 +308,7 @@ TEST(directory_and_image) {
                 test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
         close(p.rootfs_fd);
         assert_streq(lab.template->file_sha256[TEMPLATE_FILE_ROOT], first->file_sha256[TEMPLATE_FILE_ROOT]);
-        assert_true(template_store_find(lab.store, 0, "python:image") == lab.template);
+        assert_true(template_store_find(lab.store, 0, NULL, "python:image") == lab.template);
 }
 
 /* What unsquashfs lists of the template's root image, beneath the root: "MODE OWNER/GROUP PATH", then " -> TARGET". */
@@ -381,7 +381,7 @@ TEST(container_image) {
 
         /* How its programs are run is kept with it. */
         for (int i = 0; i < 2; i++) {
-                const ExecDefaults *d = &template_store_find(lab.store, 0, "python")->defaults;
+                const ExecDefaults *d = &template_store_find(lab.store, 0, NULL, "python")->defaults;
 
                 assert_streq(d->env[0], "PATH=/opt/bin");
                 assert_streq(d->env[1], "A=b");
@@ -609,7 +609,7 @@ TEST(a_guest_is_warmed_before_the_template_gets_its_name) {
         p.warm = &spec;
         assert_ok(build_tar(&lab, &p, "root.tar"));
         assert_true(lab.warm && !lab.name_was_there && !lab.warm_canceled);
-        assert_true(template_store_find(lab.store, 0, "python") == lab.template);
+        assert_true(template_store_find(lab.store, 0, NULL, "python") == lab.template);
         assert_eq(count_entries(&lab), 1);
 }
 
@@ -677,11 +677,11 @@ TEST(remove_and_clean) {
 
         assert_ok(template_store_remove(lab.event, one, on_removed, NULL));
         assert_eq(lab.store->n_templates, 1);
-        assert_true(!template_store_find(lab.store, 0, "python"));
+        assert_true(!template_store_find(lab.store, 0, NULL, "python"));
         wait_removed(&lab);
         assert_eq(count_entries(&lab), 1);
         assert_true(faccessat(lab.dir.fd, "store/names/0/python:latest", F_OK, AT_SYMLINK_NOFOLLOW) < 0);
-        assert_true(template_store_find(lab.store, 0, "other") == two);
+        assert_true(template_store_find(lab.store, 0, NULL, "other") == two);
 
         /* With the last template its kernel goes from the cache. */
         char path[128];
@@ -703,7 +703,7 @@ TEST(remove_and_clean) {
 }
 
 static void set_name(Lab *lab, uid_t owner, const char *name, Template *t) {
-        assert_ok(template_store_set_name(lab->event, lab->store, owner, name, t, on_removed, NULL));
+        assert_ok(template_store_set_name(lab->event, lab->store, owner, NULL, name, t, on_removed, NULL));
         wait_removed(lab);
 }
 
@@ -721,31 +721,69 @@ TEST(a_name_stands_for_one_template_and_moves_at_once) {
         Template *two = lab.template;
 
         /* the name moved with the second build, the aliases stay where they were put */
-        assert_true(template_store_find(lab.store, 0, "python") == two);
-        assert_true(!one->named && template_store_find(lab.store, 0, "snake") == one);
-        assert_true(template_store_find(lab.store, 0, "snake:1") == one);
+        assert_true(template_store_find(lab.store, 0, NULL, "python") == two);
+        assert_true(!one->named && template_store_find(lab.store, 0, NULL, "snake") == one);
+        assert_true(template_store_find(lab.store, 0, NULL, "snake:1") == one);
 
         set_name(&lab, 0, "snake:1", two);
-        assert_true(template_store_find(lab.store, 0, "snake:1") == two && one->renamed && two->renamed);
+        assert_true(template_store_find(lab.store, 0, NULL, "snake:1") == two && one->renamed && two->renamed);
         /* back to the older one by the name under which both were built */
         set_name(&lab, 0, "python:latest", one);
-        assert_true(one->named && !two->named && template_store_find(lab.store, 0, "python") == one);
+        assert_true(one->named && !two->named && template_store_find(lab.store, 0, NULL, "python") == one);
         set_name(&lab, 0, "snake:latest", NULL);
-        assert_true(!template_store_find(lab.store, 0, "snake"));
+        assert_true(!template_store_find(lab.store, 0, NULL, "snake"));
         /* nothing is left beside the names */
         assert_true(faccessat(lab.dir.fd, "store/names/0/snake:latest", F_OK, AT_SYMLINK_NOFOLLOW) < 0);
         assert_eq(count_names(&lab), 2);
 
         /* while it is being named it stays */
-        assert_ok(template_store_set_name(lab.event, lab.store, 0, "other:1", two, on_removed, NULL));
+        assert_ok(template_store_set_name(lab.event, lab.store, 0, NULL, "other:1", two, on_removed, NULL));
         assert_eq(template_store_remove(lab.event, two, on_removed, NULL), -EBUSY);
         wait_removed(&lab);
-        assert_true(template_store_find(lab.store, 0, "other:1") == two);
+        assert_true(template_store_find(lab.store, 0, NULL, "other:1") == two);
         /* and all its names go with it */
         assert_ok(template_store_remove(lab.event, two, on_removed, NULL));
         wait_removed(&lab);
-        assert_true(!template_store_find(lab.store, 0, "other:1") && !template_store_find(lab.store, 0, "snake:1"));
+        assert_true(!template_store_find(lab.store, 0, NULL, "other:1") && !template_store_find(lab.store, 0, NULL, "snake:1"));
         assert_eq(count_names(&lab), 1);
+}
+
+TEST(each_tenant_has_names_of_its_own) {
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        char *shared = strdup(lab.template->id);
+        p.tenant = "acme";
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        char *theirs = strdup(lab.template->id);
+        assert_true(lab.template->named);
+        assert_streq(lab.template->tenant, "acme");
+        assert_ok(template_store_set_name(lab.event, lab.store, 0, "acme", "snake:1", lab.template, on_removed, NULL));
+        wait_removed(&lab);
+
+        template_store_free(lab.store);
+        lab_load(&lab);
+        assert_eq(lab.store->n_warnings, 0);
+        assert_streq(template_store_find(lab.store, 0, NULL, "python")->id, shared);
+        assert_streq(template_store_find(lab.store, 0, "acme", "python")->id, theirs);
+        assert_streq(template_store_find(lab.store, 0, "acme", "snake:1")->id, theirs);
+        assert_true(!template_store_find(lab.store, 0, NULL, "snake:1") && !template_store_find(lab.store, 0, "evil", "snake:1"));
+        assert_streq(template_store_find(lab.store, 0, "evil", "python")->id, shared);
+
+        /* A link in another tenant's directory leads nowhere, whatever put it there. */
+        assert_true(mkdirat(lab.dir.fd, "store/names/0.evil", 0755) == 0);
+        char target[64];
+        (void) snprintf(target, sizeof(target), "../../%s", theirs);
+        assert_true(symlinkat(target, lab.dir.fd, "store/names/0.evil/mine:latest") == 0);
+        template_store_free(lab.store);
+        lab_load(&lab);
+        assert_eq(lab.store->n_warnings, 1);
+        assert_true(!template_store_find(lab.store, 0, "evil", "mine"));
+        free(shared);
+        free(theirs);
 }
 
 /* As if the disk had said no amid the naming. */
@@ -764,8 +802,8 @@ TEST(a_build_that_fails_while_it_is_named_takes_no_name_away) {
         assert_eq(count_names(&lab), 2);
         template_store_free(lab.store);
         lab_load(&lab);
-        Template *t = template_store_find(lab.store, 0, "python");
-        assert_true(t && streq(t->id, id) && !template_store_find(lab.store, 0, "new:1"));
+        Template *t = template_store_find(lab.store, 0, NULL, "python");
+        assert_true(t && streq(t->id, id) && !template_store_find(lab.store, 0, NULL, "new:1"));
         free(id);
 }
 

@@ -160,8 +160,8 @@ TEST(a_guest_goes_with_its_template) {
 
         Template *t = template_store_find_id(lab.manager.templates, j->result);
         assert_true(t && t->named && t->owner_uid == 1000 && lab.n_added == 1);
-        assert_true(template_store_find_name(lab.manager.templates, 1000, "copy", "1") == t);
-        assert_true(template_store_find_name(lab.manager.templates, 1000, "also", "1") == t);
+        assert_true(template_store_find_name(lab.manager.templates, 1000, NULL, "copy", "1") == t);
+        assert_true(template_store_find_name(lab.manager.templates, 1000, NULL, "also", "1") == t);
         Snapshot *was = snapshot_store_find_template(lab.f.store, MADE_TEMPLATE), *is = snapshot_store_find_template(lab.f.store, t->id);
         assert_true(is && is != was && is->owner_uid == 1000 && is->n_users == 0 && is->durable);
         for (int i = 0; i < _SNAPSHOT_FILE_MAX; i++)
@@ -183,7 +183,7 @@ TEST(without_a_guest_and_under_its_own_name) {
         Job *j = start_import(&lab, fd, NULL);
         if (finish(&lab, j) != JOB_DONE)
                 test_stop(TEST_FAILED, __LINE__, "%s", strempty(j->error_message));
-        assert_true(template_store_find_name(lab.manager.templates, 1000, "cold", "latest"));
+        assert_true(template_store_find_name(lab.manager.templates, 1000, NULL, "cold", "latest"));
         assert_eq(lab.f.store->n_snapshots, 1);
 }
 

@@ -90,7 +90,7 @@ TEST(new_store) {
         (void) snprintf(path, sizeof(path), "%s/new", d.path);
         assert_ok(template_store_load(&s, path));
         assert_eq(s->n_templates, 0);
-        assert_true(!template_store_find(s, 0, "python"));
+        assert_true(!template_store_find(s, 0, NULL, "python"));
         (void) snprintf(path, sizeof(path), "%s/no/where", d.path);
         TemplateStore *other = NULL;
         assert_eq(template_store_load(&other, path), -ENOENT);
@@ -109,16 +109,16 @@ TEST(find) {
         assert_ok(template_store_load(&s, d.path));
         assert_eq(s->n_templates, 3);
 
-        assert_streq(template_store_find(s, 0, "python")->id, ONE);
-        assert_streq(template_store_find(s, 0, "python:latest")->id, ONE);
+        assert_streq(template_store_find(s, 0, NULL, "python")->id, ONE);
+        assert_streq(template_store_find(s, 0, NULL, "python:latest")->id, ONE);
         /* one's own first, root's for everybody else, and nobody else's by name */
-        assert_streq(template_store_find(s, 1000, "python")->id, TWO);
-        assert_streq(template_store_find(s, 1001, "python")->id, ONE);
-        assert_streq(template_store_find(s, 1001, THREE)->id, THREE);
-        assert_true(!template_store_find(s, 0, "python:1"));
-        assert_true(!template_store_find(s, 0, "python:latest:x"));
-        assert_true(!template_store_find(s, 0, "../python"));
-        assert_true(!template_store_find(s, 0, ""));
+        assert_streq(template_store_find(s, 1000, NULL, "python")->id, TWO);
+        assert_streq(template_store_find(s, 1001, NULL, "python")->id, ONE);
+        assert_streq(template_store_find(s, 1001, NULL, THREE)->id, THREE);
+        assert_true(!template_store_find(s, 0, NULL, "python:1"));
+        assert_true(!template_store_find(s, 0, NULL, "python:latest:x"));
+        assert_true(!template_store_find(s, 0, NULL, "../python"));
+        assert_true(!template_store_find(s, 0, NULL, ""));
         assert_true(!s->templates[0]->named || !s->templates[1]->named || !s->templates[2]->named);
 
         /* the name moves */
@@ -126,8 +126,8 @@ TEST(find) {
         make_template(&d, "bbbbbbbbbbbbbbbb", "python", 0);
         make_template_name(&d, 0, "python:latest", "bbbbbbbbbbbbbbbb");
         assert_ok(template_store_add(s, "bbbbbbbbbbbbbbbb", &t));
-        assert_streq(template_store_find(s, 0, "python")->id, "bbbbbbbbbbbbbbbb");
-        assert_true(!template_store_find(s, 0, ONE)->named);
+        assert_streq(template_store_find(s, 0, NULL, "python")->id, "bbbbbbbbbbbbbbbb");
+        assert_true(!template_store_find(s, 0, NULL, ONE)->named);
         assert_eq(template_store_add(s, ONE, &t), -EEXIST);
 }
 
@@ -144,7 +144,7 @@ TEST(bad_names) {
         assert_ok(template_store_load(&s, d.path));
         assert_eq(s->n_warnings, 5);
         assert_true(!s->templates[0]->named);
-        assert_true(!template_store_find(s, 7, "python"));
+        assert_true(!template_store_find(s, 7, NULL, "python"));
 }
 
 TEST(aliases) {
@@ -162,16 +162,16 @@ TEST(aliases) {
 
         /* its own name stands for nothing, the others for it */
         Template *one = template_store_find_id(s, ONE);
-        assert_true(!one->named && !template_store_find_name(s, 0, "python", "latest"));
+        assert_true(!one->named && !template_store_find_name(s, 0, NULL, "python", "latest"));
         assert_streq(one->aliases[0], "interpreter:latest");
         assert_streq(one->aliases[1], "stable:1");
         assert_true(!one->aliases[2]);
-        assert_true(template_store_find(s, 0, "interpreter") == one);
-        assert_true(template_store_find(s, 0, "stable:1") == one);
-        assert_true(!template_store_find(s, 0, "stable"));
+        assert_true(template_store_find(s, 0, NULL, "interpreter") == one);
+        assert_true(template_store_find(s, 0, NULL, "stable:1") == one);
+        assert_true(!template_store_find(s, 0, NULL, "stable"));
         /* one's own go before root's, as with names */
-        assert_streq(template_store_find(s, 1000, "stable:1")->id, TWO);
-        assert_true(template_store_find(s, 1000, "interpreter") == one);
+        assert_streq(template_store_find(s, 1000, NULL, "stable:1")->id, TWO);
+        assert_true(template_store_find(s, 1000, NULL, "interpreter") == one);
 
         /* moved by another: told of both, and of nobody else */
         Template *three;
@@ -181,7 +181,7 @@ TEST(aliases) {
         make_template_name(&d, 0, "stable:1", THREE);
         assert_ok(template_store_add(s, THREE, &three));
         assert_true(three->renamed && one->renamed && !template_store_find_id(s, TWO)->renamed);
-        assert_true(template_store_find(s, 0, "stable:1") == three && !one->aliases[1]);
+        assert_true(template_store_find(s, 0, NULL, "stable:1") == three && !one->aliases[1]);
 }
 
 /* Loads a store whose one template has this in place of that. */
@@ -204,6 +204,9 @@ static bool loads_with(const char *that, const char *this) {
 
 TEST(strict) {
         assert_true(loads_with("\"cpus\":2", "\"cpus\": 3"));
+        assert_true(loads_with("\"cpus\":2", "\"cpus\":2,\"tenant\":\"acme\""));
+        assert_true(!loads_with("\"cpus\":2", "\"cpus\":2,\"tenant\":\"a/b\""));
+        assert_true(!loads_with("\"cpus\":2", "\"cpus\":2,\"tenant\":\"\""));
         assert_true(!loads_with("\"version\":1", "\"version\":2"));
         assert_true(!loads_with("\"version\":1,", ""));
         assert_true(!loads_with("\"version\":1", "\"version\":\"1\""));

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* FindSandboxes: those that fit, a page at a time, with what a listing shows of each. What it answers is bounded, however
+ * many there are and whatever their labels hold. */
+
+#include <stdio.h>
+
+#include "base/parse.h"
+#include "dbus/bus-objects.h"
+#include "dbus/bus-options.h"
+
+#define LIMIT_DEFAULT 100U
+#define LIMIT_MAX 1000U
+/* Of the labels of a page: its last one may go beyond. */
+#define PAGE_BYTES_MAX (1024U * 1024U)
+#define STATES_MAX 16U
+/* CREATED_ID */
+#define PLACE_MAX 48U
+
+static const char *const listed[] = {
+        "Id", "State", "StateChangedTimestamp", "Owner", "Tenant", "Template", "TemplateName", "Memory", "CPUs", "Disk",
+        "CreatedTimestamp", "TimeoutUSec", "Deadline", "OnTimeout", "NetworkAddress", "Labels",
+};
+
+/* In the order of creation; those of one moment in that of their ids. */
+typedef struct Place {
+        uint64_t created_usec;
+        char id[21];
+} Place;
+
+typedef struct Filter {
+        uint32_t owner;           /* BUS_OWNER_NONE: any */
+        const char *tenant, *template;
+        char **labels, **states;
+        uint64_t since_usec;
+        uint32_t limit;
+        bool newest_first;
+        const char *after_text;
+        Place after;              /* goes on behind it, where after_text is given */
+} Filter;
+
+static void filter_done(Filter *f) {
+        for (char **l = f->labels; l && *l; l++)
+                free(*l);
+        free(f->labels);
+        for (char **s = f->states; s && *s; s++)
+                free(*s);
+        free(f->states);
+}
+
+static int parse_place(const char *text, Place *ret, sd_bus_error *error) {
+        const char *id = strchr(text, '_');
+        char number[24];
+
+        if (!id || (size_t) (id - text) >= sizeof(number) || !sandbox_id_valid(id + 1))
+                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, "Option 'after' is not what an earlier page gave");
+        (void) snprintf(number, sizeof(number), "%.*s", (int) (id - text), text);
+        if (parse_u64(number, &ret->created_usec) < 0)
+                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, "Option 'after' is not what an earlier page gave");
+        strcpy(ret->id, id + 1);
+        return 0;
+}
+
+static int check_states(char *const *states, sd_bus_error *error) {
+        size_t n = 0;
+
+        for (; states && states[n]; n++)
+                if (n == STATES_MAX || sandbox_state_from_string(states[n]) < 0)
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option 'states': there is no state '%s'", states[n]);
+        return 0;
+}
+
+/* What f holds on an error is the caller's to release as well. */
+static int filter_read(sd_bus_message *m, Filter *f, sd_bus_error *error) {
+        const BusOption options[] = {
+                { "owner", BUS_OPTION_U32, &f->owner, 0 },
+                { "tenant", BUS_OPTION_STRING, &f->tenant, 0 },
+                { "template", BUS_OPTION_STRING, &f->template, 0 },
+                { "labels", BUS_OPTION_DICT, &f->labels, 0 },
+                { "states", BUS_OPTION_STRV, &f->states, 0 },
+                { "since", BUS_OPTION_U64, &f->since_usec, 0 },
+                { "newest-first", BUS_OPTION_BOOL, &f->newest_first, 0 },
+                { "limit", BUS_OPTION_U32, &f->limit, BUS_OPTION_NONZERO },
+                { "after", BUS_OPTION_STRING, &f->after_text, 0 },
+        };
+
+        int r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        if (r >= 0)
+                r = check_states(f->states, error);
+        if (r >= 0 && f->after_text)
+                r = parse_place(f->after_text, &f->after, error);
+        if (f->limit == 0)
+                f->limit = LIMIT_DEFAULT;
+        if (r >= 0 && f->limit > LIMIT_MAX)
+                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option 'limit' is 1 to %u", LIMIT_MAX);
+        return r;
+}
+
+static int compare_places(uint64_t a_created, const char *a_id, uint64_t b_created, const char *b_id) {
+        if (a_created != b_created)
+                return a_created < b_created ? -1 : 1;
+        return strcmp(a_id, b_id);
+}
+
+static int compare(const void *a, const void *b) {
+        const Sandbox *x = *(const Sandbox *const *) a, *y = *(const Sandbox *const *) b;
+
+        return compare_places(x->created_usec, x->id, y->created_usec, y->id);
+}
+
+static int compare_newest(const void *a, const void *b) {
+        return compare(b, a);
+}
+
+static bool strv_has(char *const *l, const char *s) {
+        for (; l && *l; l++)
+                if (streq(*l, s))
+                        return true;
+        return false;
+}
+
+/* By id, NAME or NAME:TAG. */
+static bool is_of_template(const Sandbox *s, const char *ref) {
+        const char *rest = startswith(strempty(s->template_name), ref);
+
+        return streq(strempty(s->template_id), ref) || (*ref && rest && (!*rest || *rest == ':'));
+}
+
+static bool fits(const Sandbox *s, const Filter *f) {
+        if ((f->owner != BUS_OWNER_NONE && s->owner_uid != f->owner) || (f->tenant && !streq(s->tenant, f->tenant)) || s->created_usec < f->since_usec ||
+            (f->states && !strv_has(f->states, sandbox_state_to_string(s->state))) ||
+            (f->template && !is_of_template(s, f->template)))
+                return false;
+        for (char **l = f->labels; l && *l; l++)
+                if (!strv_has(s->labels, *l))
+                        return false;
+        if (!f->after_text)
+                return true;
+        int order = compare_places(s->created_usec, s->id, f->after.created_usec, f->after.id);
+        return f->newest_first ? order < 0 : order > 0;
+}
+
+static const sd_bus_vtable *find_property(const char *name) {
+        for (const sd_bus_vtable *v = bus_sandbox_vtable; v->type != _SD_BUS_VTABLE_END; v++)
+                if (v->type == _SD_BUS_VTABLE_PROPERTY && streq(v->x.property.member, name))
+                        return v;
+        return NULL;
+}
+
+static int append_value(sd_bus_message *m, const sd_bus_vtable *v, const Sandbox *s) {
+        const char *type = v->x.property.signature;
+        void *field = (uint8_t *) s + v->x.property.offset;
+
+        if (v->x.property.get)
+                return v->x.property.get(NULL, "", CUBE_BUS_SANDBOX, v->x.property.member, m, field, NULL);
+        if (streq(type, "s"))
+                return sd_bus_message_append_basic(m, 's', strempty(*(char **) field));
+        return sd_bus_message_append_basic(m, *type, field);
+}
+
+static int append_property(sd_bus_message *m, const char *name, const Sandbox *s) {
+        const sd_bus_vtable *v = find_property(name);
+
+        assert(v);
+        int r = sd_bus_message_open_container(m, 'e', "sv");
+        if (r >= 0)
+                r = sd_bus_message_append_basic(m, 's', name);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'v', v->x.property.signature);
+        if (r >= 0)
+                r = append_value(m, v, s);
+        for (unsigned i = 0; r >= 0 && i < 2; i++)
+                r = sd_bus_message_close_container(m);
+        return r;
+}
+
+static int append_sandbox(sd_bus_message *m, const Sandbox *s) {
+        char path[CUBE_BUS_PATH_MAX];
+
+        int r = sd_bus_message_open_container(m, 'r', "oa{sv}");
+        if (r >= 0)
+                r = sd_bus_message_append_basic(m, 'o', bus_path_put(path, CUBE_BUS_PATH_SANDBOX, s->id));
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "{sv}");
+        for (size_t i = 0; r >= 0 && i < ELEMENTSOF(listed); i++)
+                r = append_property(m, listed[i], s);
+        for (unsigned i = 0; r >= 0 && i < 2; i++)
+                r = sd_bus_message_close_container(m);
+        return r;
+}
+
+static size_t label_bytes(const Sandbox *s) {
+        size_t n = 0;
+
+        for (char **l = s->labels; l && *l; l++)
+                n += strlen(*l);
+        return n;
+}
+
+static int append_page(sd_bus_message *m, const Filter *f, const Sandbox *const *found, size_t n) {
+        char next[PLACE_MAX] = "";
+        size_t i = 0, bytes = 0;
+
+        int r = sd_bus_message_open_container(m, 'a', "(oa{sv})");
+        for (; r >= 0 && i < MIN(n, (size_t) f->limit) && bytes < PAGE_BYTES_MAX; i++) {
+                bytes += label_bytes(found[i]);
+                r = append_sandbox(m, found[i]);
+        }
+        if (i > 0 && i < n)
+                (void) snprintf(next, sizeof(next), "%llu_%s", (unsigned long long) found[i - 1]->created_usec, found[i - 1]->id);
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_message_append_basic(m, 's', next);
+}
+
+int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_bus_message_ sd_bus_message *reply = NULL;
+        const Manager *manager = bus_front->manager;
+        _cleanup_free_ const Sandbox **found = NULL;
+        _cleanup_(filter_done) Filter filter = { .owner = BUS_OWNER_NONE };
+        bool all = false;
+        size_t n = 0;
+        uid_t actor;
+
+        int r = bus_may_list_all(m, &actor, &all);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = filter_read(m, &filter, error);
+        if (r < 0)
+                return r;
+        found = new0(const Sandbox *, manager->n_sandboxes + 1);
+        if (!found)
+                return -ENOMEM;
+        for (size_t i = 0; i < manager->n_sandboxes; i++) {
+                const Sandbox *s = manager->sandboxes[i];
+                if ((all || s->owner_uid == actor) && fits(s, &filter))
+                        found[n++] = s;
+        }
+        qsort(found, n, sizeof(*found), filter.newest_first ? compare_newest : compare);
+        r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = append_page(reply, &filter, found, n);
+        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
