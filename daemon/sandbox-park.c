@@ -74,7 +74,7 @@ static int on_tap(sd_event_source *source, int fd, uint32_t revents, void *userd
         }
         log_info("Sandbox %s: a connection of this host resumes it", s->id);
         s->priv->auto_resuming = true;
-        if (sandbox_resume(s, NULL, NULL, &e) < 0) {
+        if (sandbox_resume(s, true, NULL, NULL, &e) < 0) {
                 log_warning("Sandbox %s: connections to it are refused for a while: %s", s->id, strempty(e.message));
                 s->priv->auto_resuming = false;
                 if (!s->priv->park_timer)
