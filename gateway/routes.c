@@ -2,6 +2,7 @@
 #include "base/parse.h"
 #include "gateway/body.h"
 #include "gateway/cubed.h"
+#include "gateway/not-here.h"
 #include "gateway/operations.h"
 #include "gateway/routes.h"
 
@@ -124,12 +125,18 @@ void route(Request *r) {
         unsigned status;
 
         const Route *found = find(r, &sandbox, &template, &status);
+        const char *missing = found ? NULL : not_here(&r->url);
+        if (missing) {
+                request_reply_error(r, MHD_HTTP_NOT_IMPLEMENTED, "%s", missing);
+                return;
+        }
         if (!found) {
                 request_reply_error(r, status, status == MHD_HTTP_NOT_FOUND ? "There is nothing at this path"
                                                                             : "This path has no such method");
                 return;
         }
-        if (!request_take_room(r, body_cost(r->body, r->body_size))) {
+        size_t cost = body_cost(r->body, r->body_size);
+        if (cost <= BODY_COST_MAX && !request_take_room(r, cost)) {
                 request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "Too many requests at once, try again");
                 return;
         }

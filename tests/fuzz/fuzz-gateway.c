@@ -10,6 +10,7 @@
 #include "gateway/config.h"
 #include "gateway/create-spec.h"
 #include "gateway/list-query.h"
+#include "gateway/not-here.h"
 #include "gateway/sandbox-json.h"
 #include "gateway/template-ref.h"
 #include "gateway/url.h"
@@ -85,6 +86,7 @@ static void check_target(sd_bus *bus, const char *target, bool v2) {
         if (url_parse(target, &u) < 0)
                 return;
         FUZZ_CHECK(u.n_segments <= URL_SEGMENTS_MAX && u.n_pairs <= URL_PAIRS_MAX);
+        FUZZ_CHECK(!not_here(&u) || u.n_segments > 0);
         for (size_t i = 0; i < u.n_segments; i++)
                 if (template_ref_parse(u.segments[i], "tenant", &ref) >= 0)
                         FUZZ_CHECK(*ref.name && !strpbrk(ref.name, "/: \n") && !strpbrk(ref.tag, "/: \n"));
