@@ -23,7 +23,8 @@ struct Gateway {
         sd_bus *bus;
         HttpServer *http;
         Cubed *cubed;
-        Keys *keys;
+        Keys *keys;                /* NULL: they could not be read */
+        char *keys_error;          /* why, and what to do */
         BusKeys *bus_keys;
         GatewayConfig config;
         HostKey host_key;

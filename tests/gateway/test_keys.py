@@ -59,18 +59,33 @@ def test_only_hashes_are_kept(gateway):
     assert os.listdir(gateway.state) == ['keys.json']
 
 
-def test_damaged_keys_let_nobody_in(gateway):
+def test_damaged_keys_let_nobody_in_and_everybody_is_told(gateway):
+    """It goes on, rather than to be started again and again."""
     path = gateway.state / 'keys.json'
+    client = gateway.client()
     good = path.read_bytes()
     gateway.stop()
     try:
         for bad in (b'', b'{', good[:-20], b'[]', b'{"version":2,"keys":[]}', b'{"version":1,"keys":[{"id":"x"}]}', good + b'\0'):
             path.write_bytes(bad)
-            status, log = gateway.run_to_the_end()
-            assert status == 1 and 'keys.json is damaged' in log, bad
+            gateway.log_path.write_text('')
+            gateway.start()
+            why = f'{path} is damaged: put it back from a copy, or remove it and make new keys'
+            assert f'Nobody is let in: {why}' in gateway.log(), bad
+            assert 'cubectl apikey list' in client.fails('GET', '/v2/sandboxes', 503)
+            client.fails('POST', '/v2/sandboxes', 503, {'templateID': 'python'})
+            gateway.anonymous().call('GET', '/health', status=204)
+            for argv in (['list'], ['create', 'x'], ['revoke', 'kx']):
+                result = gateway.host.ctl('apikey', *argv)
+                assert result.returncode == 1 and why in result.stderr and result.stdout == ''
+            assert 'manage-keys' in gateway.host.ctl('apikey', 'list', uid=gw.bus_host.NOBODY).stderr
+            # It is left as it was found.
+            assert path.read_bytes() == bad
+            gateway.stop()
     finally:
         path.write_bytes(good)
         gateway.start()
+    client.call('GET', '/v2/sandboxes')
 
 
 def test_who_may_make_them_polkit_says(gateway):
