@@ -409,6 +409,11 @@ int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body
         return r;
 }
 
+int sandbox_agent_ask(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
+                      sd_bus_error *error) {
+        return sandbox_agent_request(s, type, body, answer, userdata, error);
+}
+
 /* Waits: good enough for a test. */
 static int open_stream(Sandbox *s, AgentFrameType type, const TlvWriter *body, uint8_t *buf, size_t max, size_t *ret_size,
                        sd_bus_error *error) {
