@@ -160,6 +160,8 @@ static int start(Gateway *g, int listen_fd) {
                 r = sd_bus_set_exit_on_disconnect(g->bus, true);
         if (r >= 0)
                 r = cubed_new(g->bus, &g->cubed);
+        if (r >= 0)
+                r = metrics_new(&g->metrics);
         if (r < 0) {
                 safe_close(listen_fd);
                 return log_error_errno(r, "The system bus could not be reached: %m");
@@ -177,6 +179,7 @@ static void stop(Gateway *g) {
         http_server_free(g->http);
         bus_keys_free(g->bus_keys);
         cubed_free(g->cubed);
+        metrics_free(g->metrics);
         keys_free(g->keys);
         free(g->keys_error);
         sd_bus_flush_close_unref(g->bus);

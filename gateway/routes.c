@@ -13,7 +13,10 @@ const Route routes[] = {
         { "POST", "/v2/sandboxes", true, op_create },
         { "GET", "/sandboxes", false, op_list },
         { "GET", "/v2/sandboxes", false, op_list },
+        /* Before what has an id in its place. */
+        { "GET", "/sandboxes/metrics", false, op_metrics_of_all },
         { "GET", "/sandboxes/{sandbox}", false, op_info },
+        { "GET", "/sandboxes/{sandbox}/metrics", false, op_metrics },
         { "DELETE", "/sandboxes/{sandbox}", false, op_kill },
         { "POST", "/sandboxes/{sandbox}/connect", true, op_connect },
         { "POST", "/v2/sandboxes/{sandbox}/connect", false, op_connect },
@@ -58,11 +61,17 @@ static bool path_matches(const char *pattern, const Url *u, const char **ret_san
 
 const Route *route_find(const char *method, const Url *u, const char **ret_sandbox, const char **ret_template,
                         unsigned *ret_status) {
+        bool literal = false;
+
         *ret_status = MHD_HTTP_NOT_FOUND;
         for (size_t i = 0; i < n_routes; i++) {
                 const char *sandbox = NULL, *template = NULL;
                 if (!path_matches(routes[i].path, u, &sandbox, &template))
                         continue;
+                /* A word of the protocol is no id. */
+                if (literal && (sandbox || template))
+                        continue;
+                literal |= !sandbox && !template;
                 *ret_status = MHD_HTTP_METHOD_NOT_ALLOWED;
                 if (!streq(routes[i].method, method))
                         continue;
