@@ -17,6 +17,8 @@ const Route routes[] = {
         { "GET", "/sandboxes/metrics", false, op_metrics_of_all },
         { "GET", "/sandboxes/{sandbox}", false, op_info },
         { "GET", "/sandboxes/{sandbox}/metrics", false, op_metrics },
+        { "GET", "/sandboxes/{sandbox}/logs", false, op_logs },
+        { "GET", "/v2/sandboxes/{sandbox}/logs", false, op_logs },
         { "DELETE", "/sandboxes/{sandbox}", false, op_kill },
         { "POST", "/sandboxes/{sandbox}/connect", true, op_connect },
         { "POST", "/v2/sandboxes/{sandbox}/connect", false, op_connect },
