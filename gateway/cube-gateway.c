@@ -102,7 +102,10 @@ static int load_host_key(Gateway *g, const Arguments *a) {
         if (r < 0)
                 return r;
         r = host_key_load(path, &g->host_key);
-        return r < 0 ? log_error_errno(r, "The key of this host could not be read from %s: %m", path) : 0;
+        if (r < 0)
+                return log_error_errno(r, "The key of this host could not be read from %s: %m (put /var/lib/cubed/gateway.key back from "
+                                       "a copy, or remove it: another one is made then, and all tokens change)", path);
+        return 0;
 }
 
 /* Without keys it serves all the same, and lets nobody in: an end would only be followed by another start, for as long as

@@ -141,11 +141,16 @@ def test_each_request_is_in_the_log_with_its_key_and_without_its_secret(gateway)
     made = client.call('POST', '/v2/sandboxes', {'templateID': 'python', 'metadata': {'canary': 'canary-metadata'}}, 201)
     client.fails('GET', '/sandboxes/nonexistingsandbox', 404)
     gateway.anonymous().fails('GET', '/v2/sandboxes?a=%0Ab', 401)
+    # As some put them where they do not belong.
+    for path in (f'/{key}', f'/v2/sandboxes?apiKey={key}&x={key}', f'/sandboxes/{key}', f'/templates/{key}'):
+        client.raw('DELETE', path)
     gw.Client(gateway, NOBODY_KEY).fails('GET', '/v2/sandboxes', 401)
     gateway.restart()
     log = gateway.log()
     assert f'CUBE_KEY={key_id} CUBE_TENANT={key_id} CUBE_SANDBOX={made["sandboxID"]} CUBE_STATUS=201 CUBE_REQUEST=POST /v2/sandboxes' in log
     assert f'CUBE_KEY={key_id} CUBE_TENANT={key_id} CUBE_SANDBOX=nonexistingsandbox CUBE_STATUS=404' in log
+    masked = 'e2b_' + '*' * 40
+    assert f'DELETE /v2/sandboxes?apiKey={masked}&x={masked}' in log
     assert f'CUBE_KEY={key_id} CUBE_TENANT={key_id} CUBE_ACTOR=0 key created: the-audited' in log
     assert 'CUBE_KEY= CUBE_TENANT= CUBE_SANDBOX= CUBE_STATUS=401 CUBE_REQUEST=GET /v2/sandboxes?a=%0Ab' in log
     for secret in (key, key[4:], NOBODY_KEY[4:], 'canary-metadata', made['envdAccessToken']):
