@@ -95,49 +95,30 @@ void op_metrics(Request *r) {
                 ask_usage(r, r->sandbox_id, on_usage);
 }
 
-/* Of several. */
+/* Of several, one after the other. */
 
-static bool is_named(const char *list, const char *id) {
-        size_t n = strlen(id);
+static void ask_next(Request *r);
 
-        for (; *list; list += strcspn(list, ",")) {
-                list += *list == ',';
-                if (strncmp(list, id, n) == 0 && (list[n] == ',' || !list[n]))
-                        return true;
-        }
-        return false;
+static const char *id_of(json_object *array, size_t i) {
+        return json_object_get_string(json_object_array_get_idx(array, i));
 }
 
-static size_t count_named(const char *list) {
-        size_t n = 1;
-
-        for (; *list; list++)
-                n += *list == ',';
-        return n;
+static const char *asked_id(const Request *r) {
+        return id_of(r->wanted, r->n_asked);
 }
 
-/* Their ids into r->wanted. */
-static int select_wanted(Request *r, json_object *all, const char *list) {
-        for (size_t i = 0; i < json_object_array_length(all); i++) {
-                json_object *p = json_object_array_get_idx(all, i);
-                if (!sandbox_is_theirs(r, p) || !streq(info_string(p, "State"), "running") || !is_named(list, info_string(p, "Id")))
-                        continue;
-                json_object *id = json_object_new_string(info_string(p, "Id"));
-                if (!id || json_object_array_add(r->wanted, id) < 0) {
-                        json_object_put(id);
-                        return -ENOMEM;
-                }
-        }
-        return 0;
-}
+static int add_id(json_object *array, const char *text, size_t n) {
+        json_object *id = json_object_new_string_len(text, (int) n);
 
-static const char *wanted_id(const Request *r) {
-        return json_object_get_string(json_object_array_get_idx(r->wanted, r->n_asked));
+        if (id && json_object_array_add(array, id) == 0)
+                return 0;
+        json_object_put(id);
+        return -ENOMEM;
 }
 
 static int fill_last(const Request *r, json_object *ret) {
-        for (size_t i = 0; i < json_object_array_length(r->wanted); i++) {
-                const char *id = json_object_get_string(json_object_array_get_idx(r->wanted, i));
+        for (size_t i = 0; i < json_object_array_length(r->listed); i++) {
+                const char *id = id_of(r->listed, i);
                 json_object *sample;
 
                 int k = metrics_last_to_json(r->gateway->metrics, id, &sample);
@@ -166,10 +147,8 @@ static void reply_last(Request *r) {
         reply_errno(r, k);
 }
 
-static void ask_next(Request *r);
-
 static void on_usage_of_one(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        int k = take_usage(r, wanted_id(r), reply);
+        int k = take_usage(r, asked_id(r), reply);
 
         if (k < 0) {
                 reply_errno(r, k);
@@ -179,48 +158,73 @@ static void on_usage_of_one(Request *r, sd_bus_message *reply, const sd_bus_erro
         ask_next(r);
 }
 
-static void ask_next(Request *r) {
-        const Metrics *m = r->gateway->metrics;
-        size_t n = json_object_array_length(r->wanted);
+/* One that is not there, or another tenant's, or does not run, is passed over. */
+static void on_properties(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        json_object *o = NULL;
 
-        while (r->n_asked < n && metrics_recent(m, wanted_id(r), clock_usec(CLOCK_REALTIME)))
+        int k = reply ? bus_to_json(reply, &o) : 0;
+        bool counts = o && sandbox_is_theirs(r, o) && streq(info_string(o, "State"), "running");
+        json_object_put(o);
+        if (k >= 0 && counts)
+                k = add_id(r->listed, asked_id(r), strlen(asked_id(r)));
+        if (k < 0)
+                reply_errno(r, k);
+        else if (counts && !metrics_recent(r->gateway->metrics, asked_id(r), clock_usec(CLOCK_REALTIME)) &&
+                 clock_usec(CLOCK_MONOTONIC) < r->give_up_usec)
+                ask_usage(r, asked_id(r), on_usage_of_one);
+        else {
                 r->n_asked++;
-        if (r->n_asked < n && clock_usec(CLOCK_MONOTONIC) < r->give_up_usec)
-                ask_usage(r, wanted_id(r), on_usage_of_one);
-        else
-                reply_last(r);
+                ask_next(r);
+        }
 }
 
-static void on_objects(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        json_object *all = NULL;
+static void ask_next(Request *r) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        char path[CUBE_BUS_PATH_MAX];
 
-        if (error) {
-                reply_cubed_error(r, error);
+        if (r->n_asked == json_object_array_length(r->wanted)) {
+                reply_last(r);
                 return;
         }
-        all = json_object_new_array();
-        r->wanted = json_object_new_array();
-        int k = all && r->wanted ? bus_objects_to_json(reply, CUBE_BUS_SANDBOX, all) : -ENOMEM;
+        int k = cubed_message(r, client_path(path, CUBE_BUS_PATH_SANDBOX, asked_id(r)), "org.freedesktop.DBus.Properties",
+                              "GetAll", &m);
         if (k >= 0)
-                k = select_wanted(r, all, url_query(&r->url, "sandbox_ids"));
-        json_object_put(all);
+                k = sd_bus_message_append(m, "s", CUBE_BUS_SANDBOX);
+        cubed_call(r, m, k, on_properties);
+}
+
+/* What can be an id, into r->wanted. -E2BIG. */
+static int read_ids(Request *r, const char *list) {
+        char id[SANDBOX_ID_MAX];
+        int k = 0;
+
+        for (size_t n; k >= 0 && *list; list += n + (list[n] == ',')) {
+                n = strcspn(list, ",");
+                if (n == 0 || n >= sizeof(id))
+                        continue;
+                memcpy(id, list, n);
+                id[n] = 0;
+                if (!sandbox_id_valid(id))
+                        continue;
+                k = json_object_array_length(r->wanted) < IDS_MAX ? add_id(r->wanted, id, n) : -E2BIG;
+        }
+        return k;
+}
+
+void op_metrics_of_all(Request *r) {
+        const char *list = url_query(&r->url, "sandbox_ids");
+        ErrorText error = {};
+
+        r->wanted = json_object_new_array();
+        r->listed = json_object_new_array();
+        int k = !r->wanted || !r->listed ? -ENOMEM : !list ? -EINVAL : read_ids(r, list);
+        if (k == -EINVAL || k == -E2BIG)
+                k = error_text(&error, k == -EINVAL ? "sandbox_ids is missing: up to %u ids with commas" : "sandbox_ids has more than %u ids",
+                               IDS_MAX);
         if (k < 0) {
-                reply_errno(r, k);
+                reply_bad(r, k, &error);
                 return;
         }
         r->give_up_usec = clock_usec(CLOCK_MONOTONIC) + ALL_USEC;
         ask_next(r);
-}
-
-void op_metrics_of_all(Request *r) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        const char *list = url_query(&r->url, "sandbox_ids");
-
-        if (!list || count_named(list) > IDS_MAX) {
-                request_reply_error(r, MHD_HTTP_BAD_REQUEST, list ? "sandbox_ids has more than %u ids"
-                                                                  : "sandbox_ids is missing: up to %u ids with commas", IDS_MAX);
-                return;
-        }
-        int k = cubed_message(r, CUBE_BUS_PATH, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects", &m);
-        cubed_call(r, m, k, on_objects);
 }

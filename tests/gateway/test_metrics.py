@@ -73,7 +73,10 @@ def test_of_several(client):
     assert set(client.call('GET', f'/sandboxes/metrics?sandbox_ids={i}')['sandboxes']) == {i}
     assert client.call('GET', '/sandboxes/metrics?sandbox_ids=') == {'sandboxes': {}}
     client.fails('GET', '/sandboxes/metrics', 400)
-    client.fails('GET', '/sandboxes/metrics?sandbox_ids=' + ','.join(['x'] * 101), 400)
+    client.fails('GET', '/sandboxes/metrics?sandbox_ids=' + ','.join([NOBODYS] * 101), 400)
+    # What can be no id is none of them.
+    many = ','.join(['x', '../x', 'i' * 100] * 50)
+    assert set(client.call('GET', f'/sandboxes/metrics?sandbox_ids={many},{i}')['sandboxes']) == {i}
 
 
 def test_a_word_of_the_protocol_is_no_id(client):
