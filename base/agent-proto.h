@@ -95,6 +95,7 @@ typedef enum AgentFrameType {
                                          on TCP (guest/envd.h), port 49983, or sets anew what holds for it. USER_OPTIONAL:
                                          root in place of a USER that the guest does not know. KEEP_ENV: variables
                                          that are there stay, but for those of the same names */
+        AGENT_USAGE,                  /* -> USAGE */
 
         /* First frame of a stream */
         AGENT_STREAM_PROCESS = 64,    /* PID, STREAM -> raw; for a pty both ways */
@@ -154,6 +155,7 @@ typedef enum AgentTag {
         AGENT_TAG_TOKEN,              /* str, a secret that a client has to know */
         AGENT_TAG_USER_OPTIONAL,      /* u32 0/1 */
         AGENT_TAG_KEEP_ENV,           /* u32 0/1 */
+        AGENT_TAG_USAGE,              /* AgentUsage record */
 } AgentTag;
 
 typedef enum AgentStream {
@@ -191,3 +193,13 @@ typedef struct AgentProcess {
         uint32_t state;               /* 0 running, 1 exited and not yet waited for */
         uint32_t pty;
 } AgentProcess;
+
+/* Sizes in bytes; 0 where the guest's kernel does not tell. */
+typedef struct AgentUsage {
+        uint64_t cpu_total_usec;      /* of all CPUs together, since the claim */
+        uint64_t cpu_idle_usec;       /* of that */
+        uint64_t mem_total, mem_used, mem_cache;
+        uint64_t disk_total, disk_used;
+        uint32_t cpus;
+        uint32_t reserved;            /* 0 */
+} AgentUsage;

@@ -17,3 +17,20 @@ typedef struct ConsoleRing {
         uint8_t reserved[56];
         uint8_t data[CONSOLE_RING_BYTES];
 } ConsoleRing;
+
+/* Behind it, when the memfd is large enough: when the VMM got what. The last marks, each at its number % CONSOLE_MARKS; one is
+ * made when some time has passed since the last. */
+#define CONSOLE_MARKS 512U
+
+typedef struct ConsoleMark {
+        uint64_t position;             /* of a byte, counted as head is */
+        uint64_t usec;                 /* since 1970 */
+} ConsoleMark;
+
+typedef struct ConsoleMarks {
+        _Atomic uint64_t n;            /* ever made */
+        uint8_t reserved[56];
+        ConsoleMark marks[CONSOLE_MARKS];
+} ConsoleMarks;
+
+#define CONSOLE_BYTES (sizeof(ConsoleRing) + sizeof(ConsoleMarks))

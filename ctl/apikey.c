@@ -17,6 +17,9 @@ static int fail(int r, const sd_bus_error *error, const char *what) {
                                    "org.freedesktop.systemd1.NoSuchUnit"))
                 return ctl_fail_text(r, "cube-gateway is not running here (start it: systemctl start cube-gateway.socket)", "%s",
                                      what);
+        /* The bus waited for it to come. */
+        if (sd_bus_error_has_name(error, "org.freedesktop.DBus.Error.TimedOut"))
+                return ctl_fail_text(r, "cube-gateway did not start: 'journalctl -u cube-gateway' says why", "%s", what);
         return ctl_fail(r, error, "%s", what);
 }
 

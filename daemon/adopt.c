@@ -26,7 +26,7 @@ static bool console_valid(int fd) {
         struct stat st;
         int seals = fcntl(fd, F_GET_SEALS);
 
-        return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size == (off_t) sizeof(ConsoleRing);
+        return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &st) == 0 && st.st_size >= (off_t) sizeof(ConsoleRing);
 }
 
 typedef struct Hello {

@@ -84,7 +84,7 @@ static int prepare_console(Sandbox *s, sd_bus_error *error) {
         _cleanup_close_ int fd = memfd_create("cube-console", MFD_CLOEXEC|MFD_ALLOW_SEALING);
 
         /* Sealed in size: who reads it maps it, and must not be cut off by its writer. */
-        if (fd < 0 || ftruncate(fd, sizeof(ConsoleRing)) < 0 ||
+        if (fd < 0 || ftruncate(fd, CONSOLE_BYTES) < 0 ||
             fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK|F_SEAL_GROW|F_SEAL_SEAL) < 0)
                 return fail(error, -errno, "memory for the", "console");
         s->priv->console_fd = TAKE_FD(fd);

@@ -14,6 +14,7 @@
 
 /* A directory of a million files takes its time; a guest that is stuck shall not hold us for ever. */
 #define AGENT_TIMEOUT_USEC (120 * USEC_PER_SEC)
+#define AGENT_ASK_TIMEOUT_USEC (5 * USEC_PER_SEC)
 
 int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *message) {
         /* The same errors come from a sandbox that goes on, when only its agent or a stream is gone. */
@@ -75,8 +76,8 @@ static void on_answer(VmmClient *c, int error, const char *message, const uint8_
                 free(q);
 }
 
-int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer,
-                          void *userdata, sd_bus_error *error) {
+static int agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body, uint64_t timeout_usec, AgentAnswer answer,
+                         void *userdata, sd_bus_error *error) {
         int r = sandbox_check_running(s, error);
         if (r < 0)
                 return r;
@@ -85,13 +86,25 @@ int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body
         if (!q)
                 return sd_bus_error_set_errno(error, ENOMEM);
         *q = (Request) { s, answer, userdata };
-        sandbox_touch(s);
-        r = vmm_client_agent(s->priv->vmm, type, body, AGENT_TIMEOUT_USEC, on_answer, q);
+        r = vmm_client_agent(s->priv->vmm, type, body, timeout_usec, on_answer, q);
         if (r < 0) {
                 free(q);
                 return sandbox_set_error(s, error, r, NULL);
         }
         return 0;
+}
+
+int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer,
+                          void *userdata, sd_bus_error *error) {
+        int r = agent_request(s, type, body, AGENT_TIMEOUT_USEC, answer, userdata, error);
+        if (r >= 0)
+                sandbox_touch(s);
+        return r;
+}
+
+int sandbox_agent_ask(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
+                      sd_bus_error *error) {
+        return agent_request(s, type, body, AGENT_ASK_TIMEOUT_USEC, answer, userdata, error);
 }
 
 /* Streams. */

@@ -159,6 +159,9 @@ typedef void (*AgentAnswer)(Sandbox *s, const sd_bus_error *error, const uint8_t
                             void *userdata);
 int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer,
                           void *userdata, sd_bus_error *error);
+/* The same for looking only: the sandbox stays as idle as it was, and a guest that does not answer soon is given up. */
+int sandbox_agent_ask(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
+                      sd_bus_error *error);
 
 /* Opens a stream to the agent; the callback's fd is the client's end (take it by TAKE_FD), body
  * that of the agent's AGENT_OK. */

@@ -157,7 +157,7 @@ int bus_agent_call(sd_bus_message *m, Sandbox *s, AgentFrameType type, const Tlv
         if (r >= 0)
                 r = agent_call_new(m, s, listing, &c);
         if (r >= 0)
-                r = sandbox_agent_request(s, type, body, on_answer, c, error);
+                r = (listing && listing->look ? sandbox_agent_ask : sandbox_agent_request)(s, type, body, on_answer, c, error);
         if (r < 0)
                 return r;
 

@@ -13,6 +13,7 @@ typedef struct BusAgentListing {
         uint16_t tag;          /* of the records that become entries; others are -EBADMSG */
         const char *signature; /* of one entry, without its parentheses */
         bool array;            /* any number of entries; else exactly one */
+        bool look;             /* is no use of the sandbox */
         int (*append)(sd_bus_message *reply, const Tlv *t);
 } BusAgentListing;
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <endian.h>
+
 #include "daemon/audit.h"
+#include "dbus/bus-agent.h"
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
 
@@ -156,6 +159,31 @@ static int method_get_statistics(sd_bus_message *m, void *userdata, sd_bus_error
         if (r <= 0)
                 return r < 0 ? r : 1;
         return bus_keep_call(m, sandbox_get_statistics(s, on_statistics, sd_bus_message_ref(m), error));
+}
+
+static int append_usage(sd_bus_message *reply, const Tlv *t) {
+        AgentUsage u;
+
+        if (t->len != sizeof(u))
+                return -EBADMSG;
+        memcpy(&u, t->data, sizeof(u));
+        return sd_bus_message_append(reply, "a{sv}", 8, "CPUs", "u", le32toh(u.cpus), "CPUTotalUSec", "t",
+                                     le64toh(u.cpu_total_usec), "CPUIdleUSec", "t", le64toh(u.cpu_idle_usec), "MemoryTotal",
+                                     "t", le64toh(u.mem_total), "MemoryUsed", "t", le64toh(u.mem_used), "MemoryCache", "t",
+                                     le64toh(u.mem_cache), "DiskTotal", "t", le64toh(u.disk_total), "DiskUsed", "t",
+                                     le64toh(u.disk_used));
+}
+
+static int method_get_guest_usage(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        static const BusAgentListing listing = { .tag = AGENT_TAG_USAGE, .look = true, .append = append_usage };
+        _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(AGENT_FRAME_MAX);
+        Sandbox *s = userdata;
+        uid_t actor;
+
+        int r = bus_authorize_sandbox(m, s, POLKIT_LIST, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        return bus_agent_call(m, s, AGENT_USAGE, &body, &listing, error);
 }
 
 static int method_open_console(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -344,6 +372,7 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
                                 bus_method_change_network_policy, OPEN),
         SD_BUS_METHOD_WITH_ARGS("GetStatistics", SD_BUS_NO_ARGS, SD_BUS_RESULT("a{sv}", statistics),
                                 method_get_statistics, OPEN),
+        SD_BUS_METHOD_WITH_ARGS("GetGuestUsage", SD_BUS_NO_ARGS, SD_BUS_RESULT("a{sv}", usage), method_get_guest_usage, OPEN),
 
         SD_BUS_METHOD_WITH_ARGS("Pause", SD_BUS_ARGS("a{sv}", options), SD_BUS_NO_RESULT, bus_method_pause, OPEN),
         SD_BUS_METHOD_WITH_ARGS("Resume", SD_BUS_ARGS("a{sv}", options), SD_BUS_NO_RESULT, bus_method_resume, OPEN),

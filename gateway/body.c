@@ -10,7 +10,6 @@
 /* What json-c takes for an empty object, and for a member with its name. */
 #define CONTAINER_COST 1024U
 #define VALUE_COST 192U
-#define COST_MAX (4U * 1024U * 1024U)
 
 int error_text(ErrorText *e, const char *format, ...) {
         va_list ap;
@@ -61,7 +60,7 @@ int body_parse(const char *text, size_t size, json_object **ret, ErrorText *erro
                 return error_text(error, "Error when parsing request: the body is too large");
         if (!characters_valid(text, size))
                 return error_text(error, "Error when parsing request: the body is not JSON");
-        if (body_cost(text, size) > COST_MAX)
+        if (body_cost(text, size) > BODY_COST_MAX)
                 return error_text(error, "Error when parsing request: the body has too many values");
 
         json_tokener *t = json_tokener_new_ex(DEPTH_MAX);

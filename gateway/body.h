@@ -16,7 +16,8 @@ typedef struct ErrorText {
 /* -EINVAL with error set. */
 int error_text(ErrorText *e, const char *format, ...) _printf_(2, 3);
 
-/* About what parsing one takes of memory. */
+/* About what parsing one takes of memory. One that takes more is not parsed. */
+#define BODY_COST_MAX (4U * 1024U * 1024U)
 size_t body_cost(const char *text, size_t size);
 /* An object; *ret is NULL without a body. -EINVAL with error. */
 int body_parse(const char *text, size_t size, json_object **ret, ErrorText *error);

@@ -6,6 +6,7 @@
 
 #define ACTION POLKIT_ACTION("manage-keys")
 #define NO_SUCH_KEY GATEWAY_BUS_NAME ".Error.NoSuchKey"
+#define KEYS_UNREADABLE GATEWAY_BUS_NAME ".Error.KeysUnreadable"
 
 struct BusKeys {
         Gateway *gateway;
@@ -14,13 +15,15 @@ struct BusKeys {
         sd_bus_slot *object, *match;
 };
 
-/* 1: allowed; 0: the message comes again. */
+/* 1: allowed, and there are keys; 0: the message comes again. */
 static int authorize(BusKeys *b, sd_bus_message *m, uid_t *ret_actor, sd_bus_error *error) {
         int r = bus_senders_get(b->senders, m, ret_actor, error);
 
-        if (r <= 0 || *ret_actor == 0)
-                return r;
-        return polkit_check(b->polkit, m, *ret_actor, ACTION, NULL, NULL, false, error);
+        if (r > 0 && *ret_actor != 0)
+                r = polkit_check(b->polkit, m, *ret_actor, ACTION, NULL, NULL, false, error);
+        if (r > 0 && !b->gateway->keys)
+                return sd_bus_error_set(error, KEYS_UNREADABLE, b->gateway->keys_error);
+        return r;
 }
 
 /* {tenant s} */

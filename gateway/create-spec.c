@@ -26,7 +26,7 @@ int timeout_parse(json_object *body, const char *name, const GatewayConfig *conf
 
 /* What cubed has no way to do yet is refused, rather than believed to be done. */
 static int refuse_others(json_object *body, ErrorText *error) {
-        static const char *const others[] = { "volumeMounts", "iam" };
+        static const char *const others[] = { "volumeMounts", "iam", "mcp" };
         json_object *resume = NULL;
         bool enabled = false;
 

@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sysexits.h>
 #include <systemd/sd-daemon.h>
 
 #include "gateway/bus-keys.h"
@@ -101,9 +102,14 @@ static int load_host_key(Gateway *g, const Arguments *a) {
         if (r < 0)
                 return r;
         r = host_key_load(path, &g->host_key);
-        return r < 0 ? log_error_errno(r, "The key of this host could not be read from %s: %m", path) : 0;
+        if (r < 0)
+                return log_error_errno(r, "The key of this host could not be read from %s: %m (put /var/lib/cubed/gateway.key back from "
+                                       "a copy, or remove it: another one is made then, and all tokens change)", path);
+        return 0;
 }
 
+/* Without keys it serves all the same, and lets nobody in: an end would only be followed by another start, for as long as
+ * clients knock, and cubectl could not learn why. */
 static int load_keys(Gateway *g, const Arguments *a) {
         _cleanup_free_ char *path = NULL;
 
@@ -111,9 +117,16 @@ static int load_keys(Gateway *g, const Arguments *a) {
         if (r < 0)
                 return r;
         r = keys_load(path, &g->keys);
-        if (r == -EBADMSG)
-                return log_error_errno(r, "%s is damaged: put it back from a copy, or remove it and make new keys", path);
-        return r < 0 ? log_error_errno(r, "The API keys could not be read from %s: %m", path) : 0;
+        if (r >= 0)
+                return 0;
+        if (asprintf(&g->keys_error, "%s %s%s: put it back from a copy, or remove it and make new keys; then 'systemctl restart "
+                     "cube-gateway'", path, r == -EBADMSG ? "is damaged" : "could not be read: ",
+                     r == -EBADMSG ? "" : strerror(-r)) < 0) {
+                g->keys_error = NULL;
+                return log_error_errno(-ENOMEM, "The API keys could not be read from %s: %m", path);
+        }
+        (void) log_full_errno(LOG_ERR, 0, "Nobody is let in: %s", g->keys_error);
+        return 0;
 }
 
 static int load_all(Gateway *g, const Arguments *a) {
@@ -150,6 +163,8 @@ static int start(Gateway *g, int listen_fd) {
                 r = sd_bus_set_exit_on_disconnect(g->bus, true);
         if (r >= 0)
                 r = cubed_new(g->bus, &g->cubed);
+        if (r >= 0)
+                r = metrics_new(&g->metrics);
         if (r < 0) {
                 safe_close(listen_fd);
                 return log_error_errno(r, "The system bus could not be reached: %m");
@@ -167,7 +182,9 @@ static void stop(Gateway *g) {
         http_server_free(g->http);
         bus_keys_free(g->bus_keys);
         cubed_free(g->cubed);
+        metrics_free(g->metrics);
         keys_free(g->keys);
+        free(g->keys_error);
         sd_bus_flush_close_unref(g->bus);
         sd_event_unref(g->event);
         explicit_bzero(&g->host_key, sizeof(g->host_key));
@@ -180,15 +197,18 @@ static int run(const Arguments *a) {
         int r = load_all(&g, a);
         if (r >= 0)
                 r = passed_socket(&listen_fd);
+        /* Another start would come to the same. */
+        int status = r < 0 ? EX_CONFIG : EXIT_FAILURE;
         if (r >= 0)
                 r = start(&g, listen_fd);
         if (r >= 0) {
-                (void) sd_notify(false, "READY=1");
+                (void) sd_notifyf(false, "READY=1\nSTATUS=%s", g.keys_error ?: "");
                 r = sd_event_loop(g.event);
         }
         (void) sd_notify(false, "STOPPING=1");
         stop(&g);
-        return r;
+        /* A bus that has gone ends the loop with a status of its own. */
+        return r != 0 ? status : EXIT_SUCCESS;
 }
 
 int main(int argc, char *argv[]) {
@@ -197,8 +217,9 @@ int main(int argc, char *argv[]) {
         log_open();
         (void) signal(SIGPIPE, SIG_IGN);
         int r = read_arguments(argc, argv, &a);
-        if (r > 0)
-                r = a.new_host_key ? make_host_key(a.new_host_key) : run(&a);
-        /* A bus that has gone ends the loop with a status of its own. */
-        return r != 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        if (r <= 0)
+                return r < 0 ? EX_USAGE : EXIT_SUCCESS;
+        if (!a.new_host_key)
+                return run(&a);
+        return make_host_key(a.new_host_key) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

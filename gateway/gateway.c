@@ -44,6 +44,11 @@ static bool check_rate(Gateway *g, Request *r, Key *key) {
 static bool check_key(Gateway *g, Request *r) {
         const char *secret = request_header(r, "X-API-Key");
 
+        if (!g->keys) {
+                request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "The keys of this host could not be read; its administrator "
+                                    "finds out why with 'cubectl apikey list'");
+                return false;
+        }
         if (!secret) {
                 request_reply_error(r, MHD_HTTP_UNAUTHORIZED, "authorization header is missing");
                 return false;
@@ -76,7 +81,13 @@ static void on_begin(Request *r, void *userdata) {
 }
 
 static void on_handle(Request *r, void *userdata) {
-        route(r);
+        Gateway *g = userdata;
+
+        /* Its body may have been long under way. */
+        if (!keys_find_id(g->keys, r->key))
+                request_reply_error(r, MHD_HTTP_UNAUTHORIZED, "Invalid API key: it was revoked");
+        else
+                route(r);
 }
 
 static void on_done(Request *r, void *userdata) {

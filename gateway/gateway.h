@@ -5,7 +5,7 @@
  *
  * A request is let in by its key (gateway.c), finds its operation (routes.c), and is carried out by calls to cubed
  * (cubed.c), one after the other, each continued by a callback. All truth about sandboxes is cubed's: nothing is kept
- * here but the keys. */
+ * here but the keys, and figures that were asked for lately. */
 
 #include <systemd/sd-bus.h>
 
@@ -13,6 +13,7 @@
 #include "dbus/client.h"
 #include "gateway/config.h"
 #include "gateway/http.h"
+#include "gateway/metrics.h"
 #include "gateway/token.h"
 
 typedef struct BusKeys BusKeys;
@@ -23,8 +24,10 @@ struct Gateway {
         sd_bus *bus;
         HttpServer *http;
         Cubed *cubed;
-        Keys *keys;
+        Keys *keys;                /* NULL: they could not be read */
+        char *keys_error;          /* why, and what to do */
         BusKeys *bus_keys;
+        Metrics *metrics;
         GatewayConfig config;
         HostKey host_key;
         uid_t uid;                 /* ours: the owner of all that is made here */

@@ -127,6 +127,7 @@ static Request *request_free(Request *r) {
         json_object_put(r->sandbox);
         json_object_put(r->forked);
         json_object_put(r->listed);
+        json_object_put(r->wanted);
         url_done(&r->url);
         free(r->method);
         free(r->target);

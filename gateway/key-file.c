@@ -218,7 +218,7 @@ Key *keys_find(const Keys *k, const char *secret) {
         return found;
 }
 
-static const Key *find_id(const Keys *k, const char *id) {
+const Key *keys_find_id(const Keys *k, const char *id) {
         for (size_t i = 0; i < k->n; i++)
                 if (streq(k->keys[i]->id, id))
                         return k->keys[i];
@@ -236,7 +236,7 @@ static int make_id(const Keys *k, char ret[static KEY_ID_MAX]) {
                         ret[i] = set[bytes[i] % (sizeof(set) - 1)];
                 ret[0] = 'k';
                 ret[ID_LEN] = 0;
-        } while (find_id(k, ret));
+        } while (keys_find_id(k, ret));
         return 0;
 }
 

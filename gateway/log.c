@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/types.h>
 #include <systemd/sd-journal.h>
 
+#include "gateway/key-file.h"
 #include "gateway/log.h"
 
 #define LINE_MAX_BYTES 2048U
@@ -15,11 +17,21 @@ void log_open(void) {
         in_journal = getenv("JOURNAL_STREAM");
 }
 
+/* Who puts a key into a path has told it, but not to everybody who reads the log. */
+static void mask_keys(char *text) {
+        for (char *s = text; (s = strstr(s, KEY_PREFIX));) {
+                s += strlen(KEY_PREFIX);
+                for (; isxdigit((unsigned char) *s); s++)
+                        *s = '*';
+        }
+}
+
 /* It may tell of what a client sent. */
 static void make_printable(char *line) {
-        for (; *line; line++)
-                if (*line < 0x20 || *line >= 0x7f)
-                        *line = '?';
+        for (char *s = line; *s; s++)
+                if (*s < 0x20 || *s >= 0x7f)
+                        *s = '?';
+        mask_keys(line);
 }
 
 int log_full_errno(int level, int error, const char *format, ...) {
@@ -57,6 +69,7 @@ static const char *escape(char buf[static TEXT_MAX * 4 + 1], const char *s) {
                 *t++ = hex[c & 15];
         }
         *t = 0;
+        mask_keys(buf);
         return buf;
 }
 

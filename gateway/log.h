@@ -4,8 +4,8 @@
 /* Log lines of cube-gateway, and its audit trail: one structured entry of the journal for each request that a key was
  * known for or refused, found by journalctl -u cube-gateway CUBE_KEY=ID.
  *
- * In a service they go to the journal, else to stderr, an entry as one line of its fields. What clients send is escaped;
- * a key itself, bodies, metadata and environment never get in here. */
+ * In a service they go to the journal, else to stderr, an entry as one line of its fields. What clients send is escaped,
+ * and what looks like a key is made unreadable in it; a key itself, bodies, metadata and environment never get in here. */
 
 #include <syslog.h>
 

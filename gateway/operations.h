@@ -18,6 +18,11 @@ void op_resume(Request *r);
 void op_timeout(Request *r);
 void op_refresh(Request *r);
 void op_pause(Request *r);
+/* op-logs.c */
+void op_logs(Request *r);
+/* op-metrics.c */
+void op_metrics(Request *r);
+void op_metrics_of_all(Request *r);
 /* op-network.c */
 void op_network(Request *r);
 /* op-snapshot.c */

@@ -57,6 +57,9 @@ typedef struct Request {
         void (*found)(struct Request *r, const char *snapshot); /* where it goes on once a snapshot was looked for */
         CubedCall *call;                    /* to cubed, under way or queued: one at a time */
         void (*then)(struct Request *r);    /* where it goes on once the sandbox is known */
+        json_object *wanted;                /* ids of sandboxes to be asked one after another */
+        size_t n_asked;
+        uint64_t give_up_usec;
 } Request;
 
 /* Each answers; the request may be freed when it returns. */

@@ -2,6 +2,7 @@
 #include "base/parse.h"
 #include "gateway/body.h"
 #include "gateway/cubed.h"
+#include "gateway/not-here.h"
 #include "gateway/operations.h"
 #include "gateway/routes.h"
 
@@ -12,7 +13,12 @@ const Route routes[] = {
         { "POST", "/v2/sandboxes", true, op_create },
         { "GET", "/sandboxes", false, op_list },
         { "GET", "/v2/sandboxes", false, op_list },
+        /* Before what has an id in its place. */
+        { "GET", "/sandboxes/metrics", false, op_metrics_of_all },
         { "GET", "/sandboxes/{sandbox}", false, op_info },
+        { "GET", "/sandboxes/{sandbox}/metrics", false, op_metrics },
+        { "GET", "/sandboxes/{sandbox}/logs", false, op_logs },
+        { "GET", "/v2/sandboxes/{sandbox}/logs", false, op_logs },
         { "DELETE", "/sandboxes/{sandbox}", false, op_kill },
         { "POST", "/sandboxes/{sandbox}/connect", true, op_connect },
         { "POST", "/v2/sandboxes/{sandbox}/connect", false, op_connect },
@@ -57,11 +63,17 @@ static bool path_matches(const char *pattern, const Url *u, const char **ret_san
 
 const Route *route_find(const char *method, const Url *u, const char **ret_sandbox, const char **ret_template,
                         unsigned *ret_status) {
+        bool literal = false;
+
         *ret_status = MHD_HTTP_NOT_FOUND;
         for (size_t i = 0; i < n_routes; i++) {
                 const char *sandbox = NULL, *template = NULL;
                 if (!path_matches(routes[i].path, u, &sandbox, &template))
                         continue;
+                /* A word of the protocol is no id. */
+                if (literal && (sandbox || template))
+                        continue;
+                literal |= !sandbox && !template;
                 *ret_status = MHD_HTTP_METHOD_NOT_ALLOWED;
                 if (!streq(routes[i].method, method))
                         continue;
@@ -124,12 +136,18 @@ void route(Request *r) {
         unsigned status;
 
         const Route *found = find(r, &sandbox, &template, &status);
+        const char *missing = found ? NULL : not_here(&r->url);
+        if (missing) {
+                request_reply_error(r, MHD_HTTP_NOT_IMPLEMENTED, "%s", missing);
+                return;
+        }
         if (!found) {
                 request_reply_error(r, status, status == MHD_HTTP_NOT_FOUND ? "There is nothing at this path"
                                                                             : "This path has no such method");
                 return;
         }
-        if (!request_take_room(r, body_cost(r->body, r->body_size))) {
+        size_t cost = body_cost(r->body, r->body_size);
+        if (cost <= BODY_COST_MAX && !request_take_room(r, cost)) {
                 request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "Too many requests at once, try again");
                 return;
         }

@@ -17,6 +17,7 @@
 #include "guest/loop.h"
 #include "guest/loopback.h"
 #include "guest/net.h"
+#include "guest/usage.h"
 
 typedef struct Process Process;
 typedef struct Program Program;
@@ -31,6 +32,7 @@ typedef struct Agent {
         Loopback loopback;
         Envd envd;
         uint64_t epoch;         /* claims that were answered */
+        CpuTimes claim_cpu;     /* at the last one */
         Reply claim_reply;      /* owed while the hooks run */
         Hooks hooks;
         Freeze freeze;

@@ -83,6 +83,7 @@ static void claim_done(Agent *a, const char *failures) {
 
         a->claimed = true;
         a->epoch++;
+        cpu_times_read(&a->claim_cpu);
         if (failures)
                 tlv_put_str(&w, AGENT_TAG_MESSAGE, failures);
         reply_ok(&a->claim_reply, &w);

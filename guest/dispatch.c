@@ -9,6 +9,7 @@
 #include "guest/process.h"
 #include "guest/remove.h"
 #include "guest/shutdown.h"
+#include "guest/usage.h"
 
 static void handle_ping(Agent *a, Request *q, Reply reply) {
         reply_ok(&reply, NULL);
@@ -37,6 +38,7 @@ static const struct {
         { AGENT_THAW, true, handle_thaw },
         { AGENT_SYMLINK, false, handle_symlink },
         { AGENT_ENVD, false, handle_envd },
+        { AGENT_USAGE, false, handle_usage },
 };
 
 void dispatch_request(Agent *a, uint16_t type, Request *q, Reply reply) {

@@ -10,17 +10,13 @@
 #include "guest/control.h"
 #include "guest/http-server.h"
 #include "guest/request.h"
+#include "guest/usage.h"
 
 typedef struct Agent Agent;
 
 #define ENVD_PORT 49983U
 /* What of E2B's envd this is as good as; SDKs choose by it what they ask for. */
 #define ENVD_VERSION "0.6.13"
-
-/* In ticks, since the boot. */
-typedef struct CpuTimes {
-        uint64_t total, idle;
-} CpuTimes;
 
 typedef struct Envd {
         HttpServer server;

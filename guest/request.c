@@ -91,6 +91,7 @@ static const struct {
         { AGENT_THAW, 0, 0 },
         { AGENT_SYMLINK, T(PATH)|T(LINK), 0 },
         { AGENT_ENVD, 0, T(TOKEN)|T(USER)|T(USER_OPTIONAL)|T(CWD)|T(ENV)|T(KEEP_ENV)|T(PORT) },
+        { AGENT_USAGE, 0, 0 },
         { AGENT_STREAM_PROCESS, T(PID)|T(STREAM), 0 },
         { AGENT_STREAM_WAIT, T(PID), 0 },
         { AGENT_STREAM_READ, T(PATH), T(USER) },

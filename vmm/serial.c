@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "vmm/serial.h"
 
@@ -31,6 +32,8 @@ enum {
 #define STATUS_DSR 0x20U
 #define STATUS_RING 0x40U
 #define STATUS_CARRIER 0x80U
+/* Between two marks. */
+#define MARK_USEC (10 * USEC_PER_MSEC)
 
 void serial_init(Serial *s) {
         assert(s);
@@ -43,7 +46,7 @@ void serial_done(Serial *s) {
         assert(s);
 
         if (s->ring)
-                (void) munmap(s->ring, sizeof(ConsoleRing));
+                (void) munmap(s->ring, s->marks ? CONSOLE_BYTES : sizeof(ConsoleRing));
         (void) pthread_mutex_destroy(&s->lock);
         *s = (Serial) {};
 }
@@ -61,19 +64,41 @@ int serial_attach(Serial *s, int ring_fd, ErrorText *e) {
                 return error_set(e, -EINVAL, "the console ring is not a file of at least %zu bytes",
                                  sizeof(ConsoleRing));
 
-        ConsoleRing *ring = mmap(NULL, sizeof(ConsoleRing), PROT_READ|PROT_WRITE, MAP_SHARED, ring_fd, 0);
+        /* A cubed of an earlier release has no room for marks. */
+        bool marks = st.st_size >= (off_t) CONSOLE_BYTES;
+        ConsoleRing *ring = mmap(NULL, marks ? CONSOLE_BYTES : sizeof(ConsoleRing), PROT_READ|PROT_WRITE, MAP_SHARED, ring_fd, 0);
         if (ring == MAP_FAILED)
                 return error_set_errno(e, -errno, "mapping the console ring");
 
         s->ring = ring;
+        s->marks = marks ? (ConsoleMarks *) (ring + 1) : NULL;
         return 0;
 }
 
-static void ring_put(ConsoleRing *ring, uint8_t v) {
+/* The byte at position came now. */
+static void put_mark(Serial *s, uint64_t position) {
+        struct timespec ts;
+
+        if (!s->marks)
+                return;
+        (void) clock_gettime(CLOCK_REALTIME, &ts);
+        uint64_t usec = (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+        if (position > 0 && usec >= s->marked_usec && usec - s->marked_usec < MARK_USEC)
+                return;
+        uint64_t n = atomic_load_explicit(&s->marks->n, memory_order_relaxed);
+        s->marks->marks[n % CONSOLE_MARKS] = (ConsoleMark) { .position = position, .usec = usec };
+        atomic_store_explicit(&s->marks->n, n + 1, memory_order_release);
+        s->marked_usec = usec;
+}
+
+static void ring_put(Serial *s, uint8_t v) {
+        ConsoleRing *ring = s->ring;
+
         if (!ring)
                 return;
 
         uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+        put_mark(s, head);
         ring->data[head % CONSOLE_RING_BYTES] = v;
         atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
@@ -132,7 +157,7 @@ static void register_write(Serial *s, unsigned offset, uint8_t v) {
                 if (latch)
                         s->divisor = (uint16_t) ((s->divisor & 0xff00) | v);
                 else if (!(s->modem_control & MODEM_LOOPBACK))
-                        ring_put(s->ring, v);
+                        ring_put(s, v);
                 break;
 
         case REG_INTERRUPT_ENABLE:

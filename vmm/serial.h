@@ -16,6 +16,8 @@
 typedef struct Serial {
         pthread_mutex_t lock; /* everything below; held for a byte at a time */
         ConsoleRing *ring;
+        ConsoleMarks *marks;           /* behind it; NULL: there is no room for them */
+        uint64_t marked_usec;          /* when the last one was made */
         uint8_t interrupt_enable;
         uint8_t fifo_control;
         uint8_t line_control;

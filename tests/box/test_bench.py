@@ -12,6 +12,18 @@ OPERATIONS = ["create booted", "create restored", "exec", "snapshot", "snapshot,
               "pause", "resume", "kill"]
 
 
+def test_what_rest_adds_to_a_create_is_measured(clean, tmp_path):
+    result = tmp_path / "result.json"
+    bare = os.path.join(os.environ["CUBE_TEST_BUILD"], "tests", "bench", "bare-http")
+    text = cubetest.run(sys.executable, os.path.join(HERE, "..", "bench", "rest.py"), "--payload", PAYLOAD, "--bare", bare, "--rounds", 2,
+                        "--json", result, check=True).stdout.decode()
+    measured = json.loads(result.read_text())
+    assert {name: len(values) for name, values in measured["msec"].items()} == {
+        "D-Bus create": 2, "REST create": 2, "empty D-Bus call": 2, "bare reply": 20}
+    assert all(msec > 0 for values in measured["msec"].values() for msec in values)
+    assert "REST adds" in text
+
+
 def test_one_round_measures_each_operation(clean, tmp_path):
     result = tmp_path / "result.json"
     text = cubetest.run(sys.executable, os.path.join(HERE, "..", "bench", "bench.py"), "--payload", PAYLOAD, "--rounds", 1,

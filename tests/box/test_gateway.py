@@ -2,15 +2,19 @@
 """cube-gateway as a service: started by its socket, as a user of its own, with keys that cubectl makes. What it answers is
 tested in tests/gateway."""
 
+import contextlib
 import http.client
 import json
+import os
 import pathlib
 import pwd
+import re
 import socket
 
 import pytest
 
 from cubetest import run, wait_for
+from test_secrets import host_titles
 
 UNIT = "cube-gateway.service"
 SOCKET = "cube-gateway.socket"
@@ -89,6 +93,71 @@ def test_a_sandbox_is_created_and_killed_and_told_with_the_key_and_without_its_s
     journal = output("journalctl", "-o", "export")
     for secret in (key, key[4:], made["envdAccessToken"], "canary-in-metadata", "canary-in-variables"):
         assert secret not in journal
+
+
+def test_a_canary_key_is_found_nowhere(key, template):
+    """Wherever a client put it."""
+    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template(), "metadata": {"key": key}})
+    assert status == 201, made
+    call("DELETE", f"/sandboxes/{made['sandboxID']}", key)
+    for path in (f"/{key}", f"/v2/sandboxes?key={key}", f"/sandboxes/{key}"):
+        call("GET", path, key)
+    call("POST", "/v2/sandboxes", key, {"templateID": key})
+    listed = output("cubectl", "apikey", "list")
+    secret = key[4:]
+    run("journalctl", "--sync")
+    assert key not in listed and secret not in output("journalctl", "-o", "export", "-b")
+    assert run("grep", "-rqsa", secret, "/run", "/var/lib/cube-gateway", "/var/lib/cubed", "/var/log", "/etc").returncode == 1
+    own = {f"/proc/{os.getpid()}/{name}" for name in ("cmdline", "environ")}
+    assert not [path for path, text in host_titles() if secret.encode() in text and path not in own]
+    # Nor would a core of the gateway, which has to know it for a moment.
+    limits = pathlib.Path(f"/proc/{show(UNIT, 'MainPID')}/limits").read_text()
+    assert re.search(r"Max core file size +0 +0 ", limits)
+
+
+def broken(path, content):
+    """In place of what is there, until the end of the test."""
+    @contextlib.contextmanager
+    def change():
+        good = path.read_bytes()
+        path.write_bytes(content)
+        try:
+            yield
+        finally:
+            path.write_bytes(good)
+            run("systemctl", "reset-failed", SOCKET, UNIT)
+    return change()
+
+
+def entries_of_unit():
+    run("journalctl", "--sync")
+    return output("journalctl", "-u", UNIT, "--no-pager", "-o", "cat")
+
+
+def test_damaged_keys_do_not_end_it(key):
+    keys = pathlib.Path("/var/lib/cube-gateway/keys.json")
+    with broken(keys, b"{"):
+        output("systemctl", "restart", UNIT)
+        why = f"{keys} is damaged: put it back from a copy, or remove it and make new keys; then 'systemctl restart cube-gateway'"
+        assert call("GET", "/v2/sandboxes", key)[0] == 503
+        assert (show(UNIT, "ActiveState"), show(UNIT, "NRestarts"), show(UNIT, "StatusText")) == ("active", "0", why)
+        result = run("cubectl", "apikey", "list")
+        assert result.returncode == 1 and why in result.stderr.decode()
+        assert f"Nobody is let in: {why}" in entries_of_unit()
+    output("systemctl", "restart", UNIT)
+    assert call("GET", "/v2/sandboxes", key)[0] == 200
+
+
+def test_a_damaged_key_of_the_host_ends_in_two_failed_units_and_a_reason(key):
+    output("systemctl", "stop", UNIT)
+    with broken(pathlib.Path("/var/lib/cubed/gateway.key"), b"short"):
+        with pytest.raises(OSError):
+            call("GET", "/health", None)
+        wait_for("the socket to give up", lambda: show(SOCKET, "ActiveState") == "failed")
+        assert (show(UNIT, "ActiveState"), show(UNIT, "NRestarts"), show(UNIT, "ExecMainStatus")) == ("failed", "0", "78")
+        assert "remove it: another one is made then" in entries_of_unit()
+    output("systemctl", "start", SOCKET)
+    assert call("GET", "/v2/sandboxes", key)[0] == 200
 
 
 def test_users_may_make_keys_only_as_polkit_says(key):

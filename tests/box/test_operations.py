@@ -38,6 +38,7 @@ CALLS = {
     "SetNetworkPolicy": (options({}),),
     "ChangeNetworkPolicy": (options({}), options({})),
     "GetStatistics": (),
+    "GetGuestUsage": (),
     "SetIdleTimeout": (dbus.UInt64(3600_000_000),),
     "SetAutoResume": (True,),
     "Snapshot": (options({}),),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time limits: set to never, and what happens at their end."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -71,6 +72,21 @@ def test_idle_and_killed(clean):
     with created("--timeout", "1h", "--idle-timeout", "1s") as sandbox_id:
         wait_for("it to be gone", lambda: sandbox_id not in sandbox_ids())
     assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "timeout"
+
+
+def test_who_is_only_asked_what_it_uses_is_idle(clean):
+    """Else who watches sandboxes would keep them."""
+    with created("--timeout", "1h", "--idle-timeout", "1s") as sandbox_id:
+        usage = sandbox(sandbox_id).GetGuestUsage()
+        assert (usage["CPUs"], usage["MemoryTotal"] > usage["MemoryUsed"] > 0) == (1, True)
+
+        def gone():
+            if sandbox_id not in sandbox_ids():
+                return True
+            with contextlib.suppress(dbus.DBusException):
+                sandbox(sandbox_id).GetGuestUsage()
+            return False
+        wait_for("it to be gone", gone)
 
 
 def looked_at(sandbox_id, times):

@@ -409,6 +409,11 @@ int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body
         return r;
 }
 
+int sandbox_agent_ask(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
+                      sd_bus_error *error) {
+        return sandbox_agent_request(s, type, body, answer, userdata, error);
+}
+
 /* Waits: good enough for a test. */
 static int open_stream(Sandbox *s, AgentFrameType type, const TlvWriter *body, uint8_t *buf, size_t max, size_t *ret_size,
                        sd_bus_error *error) {
@@ -518,15 +523,21 @@ int sandbox_exec(Sandbox *s, const ExecSpec *spec, ExecDone done, void *userdata
 int sandbox_open_console(Sandbox *s, int *ret_fd, sd_bus_error *error) {
         static const char text[] = "Linux version 6.1\r\nbooted \033[31mred\033[0m\r\n";
 
+        if (s->state == SANDBOX_PAUSED)
+                return sandbox_check_running(s, error);
         int fd = memfd_create("console", MFD_CLOEXEC);
-        if (fd < 0 || ftruncate(fd, sizeof(ConsoleRing)) < 0)
+        if (fd < 0 || ftruncate(fd, CONSOLE_BYTES) < 0)
                 return -errno;
-        ConsoleRing *ring = mmap(NULL, sizeof(ConsoleRing), PROT_READ|PROT_WRITE, MAP_SHARED, fd, 0);
+        ConsoleRing *ring = mmap(NULL, CONSOLE_BYTES, PROT_READ|PROT_WRITE, MAP_SHARED, fd, 0);
         if (ring == MAP_FAILED)
                 return -errno;
         memcpy(ring->data, text, sizeof(text) - 1);
         ring->head = sizeof(text) - 1;
-        (void) munmap(ring, sizeof(ConsoleRing));
+        ConsoleMarks *marks = (ConsoleMarks *) (ring + 1);
+        marks->marks[0] = (ConsoleMark) { 0, s->state_changed_usec + 1000 };
+        marks->marks[1] = (ConsoleMark) { strlen("Linux version 6.1\r\n"), s->state_changed_usec + 2000 };
+        marks->n = 2;
+        (void) munmap(ring, CONSOLE_BYTES);
         *ret_fd = fd;
         return 0;
 }

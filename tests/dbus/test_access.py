@@ -24,6 +24,7 @@ CALLS = [
     ('SetTimeout', 't', ['1000000']),
     ('SetLimits', 'a{sv}', ['0']),
     ('GetStatistics', '', []),
+    ('GetGuestUsage', '', []),
     ('Exec', 'asa{sv}', ['1', 'true', '0']),
     ('ExecPty', 'asa{sv}', ['1', 'true', '0']),
     ('WaitProcess', 'u', ['2']),

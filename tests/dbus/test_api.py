@@ -3,6 +3,7 @@
 
 import http.client
 import json
+import os
 import pathlib
 import re
 import socket
@@ -237,6 +238,15 @@ def test_limits_and_statistics(host, guest):
     assert host.ctl('show', guest, '-p', 'Memory', '--value').stdout.strip() == '1073741824'
     statistics = host.call(sandbox(guest), 'Sandbox', 'GetStatistics').stdout
     assert '"exits" t 17' in statistics and 'MemoryPeak' not in statistics
+
+
+def test_what_the_guest_says_of_itself(host, guest):
+    """The agent runs as a process of this host here."""
+    usage = host.call(sandbox(guest), 'Sandbox', 'GetGuestUsage').stdout
+    figures = {name: int(value) for name, value in re.findall(r'"(\w+)" [tu] (\d+)', usage)}
+    assert set(figures) == {'CPUs', 'CPUTotalUSec', 'CPUIdleUSec', 'MemoryTotal', 'MemoryUsed', 'MemoryCache', 'DiskTotal', 'DiskUsed'}
+    assert figures['CPUs'] == os.cpu_count() and figures['CPUIdleUSec'] <= figures['CPUTotalUSec']
+    assert 0 < figures['MemoryUsed'] < figures['MemoryTotal'] and 0 < figures['DiskUsed'] < figures['DiskTotal']
 
 
 def test_bound_client(host):

@@ -3,13 +3,15 @@
 /* What clients send to cube-gateway: the target of a request, and its body as that of each operation. What is taken for
  * right keeps to its rules, and can be sent to cubed.
  *
- * Input: u8 flags, u8 length of the target, the target, the body. */
+ * Input: u8 flags, u8 length of the target, the target, the body; or, with flag 2, a console's ring. */
 
 #include <sys/socket.h>
 
 #include "gateway/config.h"
 #include "gateway/create-spec.h"
 #include "gateway/list-query.h"
+#include "gateway/log-entries.h"
+#include "gateway/not-here.h"
 #include "gateway/sandbox-json.h"
 #include "gateway/template-ref.h"
 #include "gateway/url.h"
@@ -85,6 +87,7 @@ static void check_target(sd_bus *bus, const char *target, bool v2) {
         if (url_parse(target, &u) < 0)
                 return;
         FUZZ_CHECK(u.n_segments <= URL_SEGMENTS_MAX && u.n_pairs <= URL_PAIRS_MAX);
+        FUZZ_CHECK(!not_here(&u) || u.n_segments > 0);
         for (size_t i = 0; i < u.n_segments; i++)
                 if (template_ref_parse(u.segments[i], "tenant", &ref) >= 0)
                         FUZZ_CHECK(*ref.name && !strpbrk(ref.name, "/: \n") && !strpbrk(ref.tag, "/: \n"));
@@ -98,6 +101,36 @@ static void check_target(sd_bus *bus, const char *target, bool v2) {
         url_done(&u);
 }
 
+static uint64_t fuzz_u64(FuzzInput *in) {
+        uint64_t low = fuzz_u32(in);
+
+        return low | (uint64_t) fuzz_u32(in) << 32;
+}
+
+/* head, number of marks, four marks, the last bytes of the ring. */
+static void check_console(FuzzInput *in) {
+        static uint8_t file[CONSOLE_BYTES] __attribute__((aligned(16)));
+        ConsoleRing *ring = (ConsoleRing *) file;
+        ConsoleMarks *marks = (ConsoleMarks *) (file + sizeof(ConsoleRing));
+        LogQuery q = { .limit = LOG_LIMIT };
+        LogEntries l = {};
+
+        memset(file, 0, sizeof(file));
+        ring->head = fuzz_u64(in);
+        marks->n = fuzz_u64(in);
+        for (size_t i = 0; i < 4; i++)
+                marks->marks[i] = (ConsoleMark) { fuzz_u64(in), fuzz_u64(in) };
+        for (uint64_t at = ring->head - in->left; in->left > 0; at++)
+                ring->data[at % CONSOLE_RING_BYTES] = fuzz_u8(in);
+        FUZZ_CHECK(log_entries_add_console(&l, file, sizeof(file), 1000) >= 0);
+        for (size_t i = 0; i < l.n; i++)
+                FUZZ_CHECK(l.items[i].usec <= 1000 && *l.items[i].message && strlen(l.items[i].message) <= LOG_LINE_MAX);
+        json_object *o = log_entries_to_json(&l, &q, true);
+        FUZZ_CHECK(o && json_object_array_length(info_get(o, "logs")) <= LOG_LIMIT);
+        json_object_put(o);
+        log_entries_done(&l);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         static sd_bus *bus;
         FuzzInput in = { data, size };
@@ -108,7 +141,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, ends) == 0);
                 FUZZ_CHECK(sd_bus_new(&bus) >= 0 && sd_bus_set_fd(bus, ends[0], ends[0]) >= 0 && sd_bus_start(bus) >= 0);
         }
-        bool v2 = fuzz_u8(&in) & 1;
+        uint8_t flags = fuzz_u8(&in);
+        bool v2 = flags & 1;
+        if (flags & 2) {
+                check_console(&in);
+                return 0;
+        }
         size_t n = fuzz_u8(&in);
         target[fuzz_bytes(&in, target, n)] = 0;
         check_target(bus, target, v2);

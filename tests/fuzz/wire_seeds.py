@@ -532,6 +532,8 @@ def gateway_requests():
     for n, target in enumerate(targets):
         for body in bodies:
             yield bytes([n & 1, len(target)]) + target + json.dumps(body).encode()
+    yield b'\2' + struct.pack('<10Q', 33, 2, 0, 5, 12, 900, 0, 0, 0, 0) + b'[    0.000000] Linux\r\n\x1b[31mred\n\xc3'
+    yield b'\2' + struct.pack('<10Q', 1 << 40, 1 << 50, (1 << 40) - 3, 7, 1, 1, 2, 2, 3, 3) + b'cut off\n\nwhole\n'
 
 
 SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'gateway': gateway_requests,

@@ -19,7 +19,7 @@ def test_without_a_bus_it_ends_to_be_started_again(alone):
 
 def test_without_a_socket_it_does_not_start(alone):
     status, log = alone.run_to_the_end()
-    assert status == 1 and 'One listening socket is to be passed in, 0 were' in log
+    assert status == 78 and 'One listening socket is to be passed in, 0 were' in log
 
 
 def test_a_host_key_of_another_size_is_none(alone):
@@ -28,4 +28,4 @@ def test_a_host_key_of_another_size_is_none(alone):
     for bad in (b'', good[:31], good + b'\0'):
         alone.host_key.write_bytes(bad)
         status, log = alone.run_to_the_end()
-        assert status == 1 and 'The key of this host could not be read' in log
+        assert status == 78 and 'The key of this host could not be read' in log

@@ -3,10 +3,11 @@
 
 import errno
 import os
+import struct
 import time
 
-from agentlib import (ADD_ENTROPY, CLAIM, EXEC, LIST_DIRECTORY, PING, POWEROFF, SET_TIME, STAT, STDOUT, S_READ, body,
-                      refused)
+from agentlib import (ADD_ENTROPY, CLAIM, EXEC, LIST_DIRECTORY, PING, POWEROFF, SET_TIME, STAT, STDOUT, S_READ, USAGE,
+                      body, refused)
 
 
 def test_ready(agent):
@@ -30,6 +31,27 @@ def test_nothing_before_the_claim(fresh):
     a.call(SET_TIME, REALTIME_NSEC=5)
     a.call(ADD_ENTROPY, ENTROPY=b"y" * 256)
     assert a.machine_log()[-2:] == ["time 5", "entropy 256"]
+
+
+def usage(a):
+    [record] = a.call(USAGE)["USAGE"]
+    return struct.unpack("<7QII", record)
+
+
+def test_what_the_guest_uses(fresh):
+    """CPU time counts from the claim on, and only goes up until the next."""
+    a = fresh()
+    total, idle, mem_total, mem_used, _, disk_total, disk_used, cpus, reserved = usage(a)
+    with open("/proc/stat") as f:
+        since_boot = sum(map(int, f.readline().split()[1:9])) * 10000
+    assert cpus == os.cpu_count() and reserved == 0
+    assert idle <= total < since_boot / 2
+    assert 0 < mem_used < mem_total == os.sysconf("SC_PHYS_PAGES") * 4096 and 0 < disk_used <= disk_total
+    assert a.code(a.exec("sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done")) == 0
+    later = usage(a)
+    assert later[0] - later[1] > total - idle and later[0] > total
+    a.call(CLAIM, HOSTNAME="copy", REALTIME_NSEC=1, ENTROPY=b"e" * 64, CPUS=1)
+    assert usage(a)[0] < later[0]
 
 
 def test_failed_claim_is_no_claim(fresh):

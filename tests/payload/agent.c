@@ -186,6 +186,16 @@ static void do_signal(Conn *c, uint32_t id, Body body) {
         send_frame(c, AGENT_OK, id);
 }
 
+/* It has one CPU, which never rests, and no disk. */
+static void do_usage(Conn *c, uint32_t id) {
+        const AgentUsage u = {
+                .cpu_total_usec = clock_monotonic() / 1000, .mem_total = memory_bytes, .mem_used = memory_bytes / 2, .cpus = 1,
+        };
+
+        put_bytes(AGENT_TAG_USAGE, &u, sizeof(u));
+        send_frame(c, AGENT_OK, id);
+}
+
 static void do_list(Conn *c, uint32_t id) {
         Process *p;
 
@@ -285,6 +295,9 @@ static void control_frame(Conn *c, const Header *h, Body body) {
                 break;
         case AGENT_LIST_PROCESSES:
                 do_list(c, h->id);
+                break;
+        case AGENT_USAGE:
+                do_usage(c, h->id);
                 break;
         case AGENT_STAT:
                 do_stat(c, h->id, body);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "test.h"
 #include "vmm/acpi.h"
@@ -51,6 +52,54 @@ TEST(the_ring_keeps_the_last_bytes) {
         assert_eq(ring->data[3], 3);
         serial_done(&serial);
         (void) munmap((void *) ring, sizeof(*ring));
+}
+
+TEST(marks_tell_when_what_came) {
+        _cleanup_close_ int fd = new_ring(CONSOLE_BYTES);
+        uint8_t *file = mmap(NULL, CONSOLE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+        struct timespec before, after;
+
+        assert_true(file != MAP_FAILED);
+        const ConsoleMarks *marks = (const ConsoleMarks *) (file + sizeof(ConsoleRing));
+        serial_init(&serial);
+        assert_ok(serial_attach(&serial, fd, NULL));
+        assert_eq(marks->n, 0u);
+        assert_eq(clock_gettime(CLOCK_REALTIME, &before), 0);
+        for (unsigned i = 0; i < 1000; i++)
+                serial_write(&serial, 0, 'x');
+        /* The first, and few others. */
+        assert_true(marks->n > 0 && marks->n < 1000);
+        assert_eq(marks->marks[0].position, 0u);
+        uint64_t n = marks->n;
+        assert_eq(nanosleep(&(struct timespec) { .tv_nsec = 20000000 }, NULL), 0);
+        serial_write(&serial, 0, 'y');
+        assert_eq(clock_gettime(CLOCK_REALTIME, &after), 0);
+        assert_eq(marks->n, n + 1);
+        assert_eq(marks->marks[n].position, 1000u);
+        assert_true(marks->marks[0].usec >= (uint64_t) before.tv_sec * USEC_PER_SEC + (uint64_t) before.tv_nsec / NSEC_PER_USEC);
+        assert_true(marks->marks[n].usec >= marks->marks[0].usec + 20000);
+        assert_true(marks->marks[n].usec <= (uint64_t) after.tv_sec * USEC_PER_SEC + (uint64_t) after.tv_nsec / NSEC_PER_USEC);
+        serial_done(&serial);
+        (void) munmap(file, CONSOLE_BYTES);
+}
+
+TEST(the_last_marks_are_kept) {
+        _cleanup_close_ int fd = new_ring(CONSOLE_BYTES);
+        uint8_t *file = mmap(NULL, CONSOLE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+
+        assert_true(file != MAP_FAILED);
+        const ConsoleMarks *marks = (const ConsoleMarks *) (file + sizeof(ConsoleRing));
+        serial_init(&serial);
+        assert_ok(serial_attach(&serial, fd, NULL));
+        for (unsigned i = 0; i < CONSOLE_MARKS + 2; i++) {
+                serial.marked_usec = 0;
+                serial_write(&serial, 0, 'x');
+        }
+        assert_eq(marks->n, CONSOLE_MARKS + 2);
+        assert_eq(marks->marks[1].position, CONSOLE_MARKS + 1);
+        assert_eq(marks->marks[2].position, 2u);
+        serial_done(&serial);
+        (void) munmap(file, CONSOLE_BYTES);
 }
 
 TEST(a_short_ring_is_refused) {
