@@ -160,7 +160,7 @@ def test_get_by_pid(host, guest):
     ('SetLimits', 'a{sv}', ['1', 'disk', 't', '5'], "no option 'disk'"),
     ('SetIdleTimeout', 't', ['0'], 'over at once'),
     ('Pause', 'a{sv}', ['1', 'disk', 'b', 'true'], "no option 'disk'"),
-    ('Resume', 'a{sv}', ['1', 'memory', 'b', 'true'], "no option 'memory'"),
+    ('Resume', 'a{sv}', ['1', 'disk', 'b', 'true'], "no option 'disk'"),
     ('Snapshot', 'a{sv}', ['1', 'name', 's', 'a b'], "'a b' is not a name"),
     ('Snapshot', 'a{sv}', ['1', 'name', 's', ''], 'not a name'),
     ('Fork', 'ua{sv}', ['0', '0'], '0 copies'),

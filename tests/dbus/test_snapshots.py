@@ -149,9 +149,9 @@ def test_a_fork_ends_like_the_first_one_unless_told(host):
         ((answer,),) = data(host, sandbox(i), 'Sandbox', 'Fork', 'ua{sv}', '1', *options)
         p = properties(host, answer[2], 'Sandbox')
         return [p[name] for name in names]
-    assert forked('0') == [3600 * 10**6, 300 * 10**6, 'pause', 'exec', 0, {}]
-    assert forked('4', 'timeout', 't', '2000000', 'idle-timeout', 't', '3000000', 'on-timeout', 's', 'kill',
-                  'checkpoint', 't', '4000000') == [2000000, 3000000, 'kill', 'interval', 4000000, {}]
+    assert forked('0') == [3600 * 10**6, 300 * 10**6, 'pause', True, 'exec', 0, {}]
+    assert forked('5', 'timeout', 't', '2000000', 'idle-timeout', 't', '3000000', 'on-timeout', 's', 'kill',
+                  'auto-resume', 'b', 'false', 'checkpoint', 't', '4000000') == [2000000, 3000000, 'kill', False, 'interval', 4000000, {}]
 
 
 def test_forks_of_a_users_sandbox_are_his(polkit):

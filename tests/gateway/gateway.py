@@ -36,8 +36,9 @@ class UnixConnection(http.client.HTTPConnection):
 
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
+        # With a time-out it would not wait for room in the queue.
         self.sock.connect(self.path)
+        self.sock.settimeout(self.timeout)
 
 
 class Reply:
