@@ -6,6 +6,8 @@
 #define OUTSTANDING_MAX 100U
 /* Of those for which cubed asks polkit: it has eight questions of a client open at most, and denies what comes beyond. */
 #define ASKING_MAX 6U
+/* One tenant's of them: a create takes long, and the next tenant's begins at once. */
+#define ASKING_SHARE_MAX 4U
 
 struct CubedCall {
         Cubed *cubed;
@@ -21,6 +23,7 @@ struct Cubed {
         sd_bus *bus;
         CubedCall *first;          /* waiting for their turn */
         unsigned n_outstanding, n_asking;
+        uint64_t turns;            /* that were had */
 };
 
 int cubed_new(sd_bus *bus, Cubed **ret) {
@@ -44,6 +47,18 @@ Cubed *cubed_free(Cubed *c) {
         return NULL;
 }
 
+static void count(const CubedCall *call, int n) {
+        Share *s = call->request->share;
+        unsigned by = (unsigned) n;
+
+        call->cubed->n_outstanding += by;
+        s->n_calls += by;
+        if (!call->asks)
+                return;
+        call->cubed->n_asking += by;
+        s->n_asking += by;
+}
+
 static void call_free(CubedCall *call) {
         CubedCall **at = &call->cubed->first;
 
@@ -51,10 +66,8 @@ static void call_free(CubedCall *call) {
                 at = &(*at)->next;
         if (*at)
                 *at = call->next;
-        if (call->slot) {
-                call->cubed->n_outstanding--;
-                call->cubed->n_asking -= call->asks;
-        }
+        if (call->slot)
+                count(call, -1);
         sd_bus_slot_unref(call->slot);
         sd_bus_message_unref(call->message);
         free(call);
@@ -87,20 +100,27 @@ static void call_failed(CubedCall *call, int k) {
         done(r, NULL, &error);
 }
 
-/* The first one whose turn it is, taken out of the queue. */
+static bool may_be_sent(const Cubed *c, const CubedCall *call) {
+        const Share *s = call->request->share;
+
+        if (call->asks && (c->n_asking >= ASKING_MAX || s->n_asking >= ASKING_SHARE_MAX))
+                return false;
+        return share_may_take(s->n_calls, c->n_outstanding, OUTSTANDING_MAX, 1);
+}
+
+/* Of the tenant that waits longest for a turn the first one, taken out of the queue. */
 static CubedCall *take_next(Cubed *c) {
-        CubedCall **at = &c->first;
+        CubedCall **best = NULL, *call;
 
-        if (c->n_outstanding >= OUTSTANDING_MAX)
+        for (CubedCall **at = &c->first; *at; at = &(*at)->next)
+                if (may_be_sent(c, *at) && (!best || (*at)->request->share->last_turn < (*best)->request->share->last_turn))
+                        best = at;
+        if (!best)
                 return NULL;
-        while (*at && (*at)->asks && c->n_asking >= ASKING_MAX)
-                at = &(*at)->next;
-
-        CubedCall *call = *at;
-        if (call) {
-                *at = call->next;
-                call->next = NULL;
-        }
+        call = *best;
+        *best = call->next;
+        call->next = NULL;
+        call->request->share->last_turn = ++c->turns;
         return call;
 }
 
@@ -114,8 +134,7 @@ static void send_next(Cubed *c) {
                         call_failed(call, k);
                         continue;
                 }
-                c->n_outstanding++;
-                c->n_asking += call->asks;
+                count(call, 1);
         }
 }
 
@@ -133,7 +152,7 @@ static void call_queued(Request *r, sd_bus_message *m, int k, CubedDone done, bo
         Cubed *c = r->gateway->cubed;
         CubedCall **end = &c->first, *call = k < 0 ? NULL : new0(CubedCall, 1);
 
-        assert(!r->call);
+        assert(r->share && !r->call);
         if (!call) {
                 reply_errno(r, k < 0 ? k : -ENOMEM);
                 return;

@@ -2,7 +2,7 @@
 #pragma once
 
 /* Calls to cubed for requests, without waiting. A connection may have few outstanding on Debian's bus (128): beyond a
- * bound they wait here for their turn. A request has one call at a time; it is dropped with its request. */
+ * bound they wait here for their turn, and no tenant's take all of them. A request has one call at a time; it is dropped with its request. */
 
 #include "gateway/gateway.h"
 

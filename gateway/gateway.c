@@ -41,6 +41,16 @@ static bool check_rate(Gateway *g, Request *r, Key *key) {
         return false;
 }
 
+/* Of requests under way as of all else; false: answered. */
+static bool take_share(Gateway *g, Request *r) {
+        int k = share_get(&g->shares, r->tenant, &r->share);
+
+        if (k >= 0 && share_may_take(r->share->n_requests - 1, g->shares.n_requests - 1, g->config.connections_max, 1))
+                return true;
+        request_reply_too_many(r);
+        return false;
+}
+
 static bool check_key(Gateway *g, Request *r) {
         const char *secret = request_header(r, "X-API-Key");
 
@@ -61,7 +71,7 @@ static bool check_key(Gateway *g, Request *r) {
         }
         strcpy(r->key, key->id);
         strcpy(r->tenant, key->tenant);
-        return check_rate(g, r, key);
+        return check_rate(g, r, key) && take_share(g, r);
 }
 
 static void on_begin(Request *r, void *userdata) {
@@ -92,6 +102,7 @@ static void on_handle(Request *r, void *userdata) {
 
 static void on_done(Request *r, void *userdata) {
         cubed_drop(r);
+        r->share = share_put(r->share);
         if (r->url.text && route_is_open(r))
                 return;
         const AuditRequest a = {

@@ -14,6 +14,7 @@
 #include "gateway/config.h"
 #include "gateway/http.h"
 #include "gateway/metrics.h"
+#include "gateway/share.h"
 #include "gateway/token.h"
 
 typedef struct BusKeys BusKeys;
@@ -24,6 +25,7 @@ struct Gateway {
         sd_bus *bus;
         HttpServer *http;
         Cubed *cubed;
+        Shares shares;
         Keys *keys;                /* NULL: they could not be read */
         char *keys_error;          /* why, and what to do */
         BusKeys *bus_keys;

@@ -112,6 +112,13 @@ unsigned http_server_n_connections(const HttpServer *s) {
 
 /* Requests. */
 
+static void give_room_back(Request *r, size_t bytes) {
+        r->server->bodies -= bytes;
+        r->taken -= bytes;
+        if (r->share)
+                r->share->bodies -= bytes;
+}
+
 static Request *request_free(Request *r) {
         HttpServer *s = r->server;
         Request **at = &s->requests;
@@ -120,9 +127,9 @@ static Request *request_free(Request *r) {
                 at = &(*at)->next;
         if (*at)
                 *at = r->next;
+        give_room_back(r, r->taken);
         if (r->begun)
                 s->handlers.done(r, s->userdata);
-        s->bodies -= r->body_size + r->taken;
         json_object_put(r->json);
         json_object_put(r->sandbox);
         json_object_put(r->forked);
@@ -183,10 +190,14 @@ void request_add_header(Request *r, const char *name, const char *value) {
 bool request_take_room(Request *r, size_t bytes) {
         HttpServer *s = r->server;
 
-        if (bytes > s->limits.bodies_max - s->bodies)
+        if (!share_may_take(r->share ? r->share->bodies : 0, s->bodies, s->limits.bodies_max, bytes)) {
+                request_reply_too_many(r);
                 return false;
+        }
         s->bodies += bytes;
         r->taken += bytes;
+        if (r->share)
+                r->share->bodies += bytes;
         return true;
 }
 
@@ -244,6 +255,11 @@ void request_reply_error(Request *r, unsigned status, const char *format, ...) {
                 o = NULL;
         }
         request_reply_json(r, status, o);
+}
+
+void request_reply_too_many(Request *r) {
+        request_add_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+        request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "Too many requests at once, try again");
 }
 
 /* Between us and whoever passes requests on to us a second reading of where one ends lets another one in. */
@@ -311,7 +327,7 @@ static enum MHD_Result discard(Request *r, size_t size) {
 }
 
 static void drop_body(Request *r) {
-        r->server->bodies -= r->body_size;
+        give_room_back(r, r->body_size);
         r->discarded += r->body_size;
         r->body_size = 0;
         free(r->body);
@@ -329,9 +345,8 @@ static enum MHD_Result take_body(Request *r, const char *data, size_t size) {
                                     s->limits.body_max);
                 return discard(r, size);
         }
-        if (size > s->limits.bodies_max - s->bodies) {
+        if (!request_take_room(r, size)) {
                 drop_body(r);
-                request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "Too many requests at once, try again");
                 return discard(r, size);
         }
         char *grown = realloc(r->body, r->body_size + size + 1);
@@ -341,7 +356,6 @@ static enum MHD_Result take_body(Request *r, const char *data, size_t size) {
         r->body = grown;
         r->body_size += size;
         r->body[r->body_size] = 0;
-        s->bodies += size;
         return MHD_YES;
 }
 

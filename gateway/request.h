@@ -12,6 +12,7 @@
 
 #include "base/macros.h"
 #include "gateway/key-file.h"
+#include "gateway/share.h"
 #include "gateway/template-ref.h"
 #include "gateway/url.h"
 
@@ -33,7 +34,7 @@ typedef struct Request {
         char *method, *target;
         char *body;                         /* NUL-terminated */
         size_t body_size, discarded;
-        size_t taken;                       /* of the room for bodies, beyond the body's own */
+        size_t taken;                       /* of the room for bodies: the body, and what became of it */
         bool begun, handled, suspended;
 
         unsigned status;                    /* 0: not answered yet */
@@ -43,6 +44,7 @@ typedef struct Request {
 
         /* The gateway's. */
         Gateway *gateway;
+        Share *share;                       /* its tenant's; NULL: not known */
         Url url;
         char key[KEY_ID_MAX], tenant[TENANT_MAX];  /* empty: not known */
         json_object *json;                  /* the body, an object, or NULL */
@@ -66,9 +68,11 @@ typedef struct Request {
 void request_reply(Request *r, unsigned status);                 /* without a body */
 void request_reply_json(Request *r, unsigned status, json_object *o); /* takes o; NULL: out of memory */
 void request_reply_error(Request *r, unsigned status, const char *format, ...) _printf_(3, 4);
+/* There is no room for it, or not for one more of its tenant. */
+void request_reply_too_many(Request *r);
 /* Before it is answered. Cut off when it is too long. */
 void request_add_header(Request *r, const char *name, const char *value);
-/* Of the room that there is for the bodies of all, until it is freed; false: that much is not left. */
+/* Of the room that there is for bodies, until it is freed; false: that much is not left for its tenant, and it is answered. */
 bool request_take_room(Request *r, size_t bytes);
 /* Of the client, or NULL. */
 const char *request_header(const Request *r, const char *name);

@@ -147,10 +147,8 @@ void route(Request *r) {
                 return;
         }
         size_t cost = body_cost(r->body, r->body_size);
-        if (cost <= BODY_COST_MAX && !request_take_room(r, cost)) {
-                request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "Too many requests at once, try again");
+        if (cost <= BODY_COST_MAX && !request_take_room(r, cost))
                 return;
-        }
         int k = body_parse(r->body, r->body_size, &r->json, &error);
         if (k >= 0 && found->body && !r->json)
                 k = error_text(&error, "Error when parsing request: there is no body");

@@ -258,7 +258,7 @@ def test_all_bodies_together_fit_into_the_memory_of_the_unit(configured, client,
 def test_what_becomes_of_a_body_takes_room_until_its_answer(configured, gateway, client):
     """As many as there is memory for; cubed stands still meanwhile."""
     configured('BodyMax=64K\n')
-    body = {'templateID': 'nosuch', 'x': ['a'] * 12000}
+    body = {'templateID': 'nosuch', 'x': ['a'] * 9000}
     c = UnixConnection(gateway.socket)
     os.kill(gateway.host.cubed.pid, signal.SIGSTOP)
     try:
