@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two tenants of the gateway, which cubed keeps apart: as it comes, with the configuration that it comes with."""
+
+import ctypes
+import pathlib
+import pwd
+
+import pytest
+
+from cubetest import as_user, ctl_ok, journal, prop, run, wait_for
+from test_gateway import SOCKET, UNIT, call, output
+
+DROP_IN = pathlib.Path("/etc/cubed/cubed.conf.d/71-tenants.conf")
+PR_SCHED_CORE, PR_SCHED_CORE_GET = 62, 0
+
+
+class Client:
+    def __init__(self, tenant):
+        self.tenant = tenant
+        self.key = output("cubectl", "--quiet", "apikey", "create", "box", f"--tenant={tenant}").strip()
+
+    def call(self, method, path, status, body=None):
+        answered, value = call(method, path, self.key, body)
+        assert answered == status, value
+        return value
+
+    def create(self, source):
+        return self.call("POST", "/v2/sandboxes", 201, {"templateID": source})["sandboxID"]
+
+    def ids(self):
+        return {s["sandboxID"] for s in self.call("GET", "/v2/sandboxes", 200)}
+
+
+@pytest.fixture
+def acme_and_evil(template):
+    DROP_IN.write_text("[Limits]\nMaxSandboxesPerTenant=2\n")
+    output("systemctl", "reload", "cubed.service")
+    output("systemctl", "start", SOCKET)
+    yield Client("acme"), Client("evil")
+    for i in output("cubectl", "list", "--no-legend").splitlines():
+        run("cubectl", "kill", i.split()[0])
+    for line in output("cubectl", "snapshot", "list", "--no-legend", "--kind=snapshot").splitlines():
+        ctl_ok("snapshot", "rm", line.split()[0])
+    DROP_IN.unlink()
+    output("systemctl", "reload", "cubed.service")
+    output("systemctl", "stop", SOCKET, UNIT)
+
+
+def cookie(pid):
+    """Of core scheduling; None where the kernel has none of it."""
+    value = ctypes.c_ulong()
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SCHED_CORE, PR_SCHED_CORE_GET, pid, 0, ctypes.byref(value)) < 0:
+        return None
+    return value.value
+
+
+def as_gateway(*words):
+    """As its user, who may name any tenant."""
+    return as_user("cube-gateway", "busctl", "call", "org.cubed.Cube1", *words)
+
+
+def test_they_are_apart(acme_and_evil, template):
+    acme, evil = acme_and_evil
+    first, second, theirs = acme.create(template()), acme.create(template()), evil.create(template())
+    assert acme.ids() == {first, second} and evil.ids() == {theirs}
+    assert {i: prop(i, "Tenant") for i in (first, second, theirs)} == {first: "acme", second: "acme", theirs: "evil"}
+    assert {prop(i, "Owner") for i in (first, theirs)} == {pwd.getpwnam("cube-gateway").pw_uid}
+    listed = ctl_ok("list", "--no-legend", "--tenant=acme")
+    assert first in listed and second in listed and theirs not in listed
+    assert any(e.get("CUBE_TENANT") == "evil" and e.get("CUBE_EVENT") == "create" for e in journal(theirs))
+
+    # Each has a quota of its own.
+    assert "MaxSandboxesPerTenant=" in acme.call("POST", "/v2/sandboxes", 429, {"templateID": template()})["message"]
+    evil.create(template())
+
+    # Hardware threads of one core never run both.
+    cookies = [cookie(prop(i, "VMMPID")) for i in (first, second, theirs)]
+    assert cookies == [None] * 3 or (cookies[0] == cookies[1] != cookies[2] and 0 not in cookies)
+
+
+def test_a_snapshot_is_used_by_its_tenant_alone(acme_and_evil, template):
+    acme, evil = acme_and_evil
+    i = acme.create(template())
+    taken = acme.call("POST", f"/sandboxes/{i}/snapshots", 201, {"name": "base"})
+    snapshot = taken["snapshotID"].split("/")[1].split(":")[0]
+    evil.call("POST", f"/sandboxes/{i}/snapshots", 404, {})
+    for name in (snapshot, "base", taken["snapshotID"]):
+        evil.call("POST", "/v2/sandboxes", 404, {"templateID": name})
+    # Nor does cubed let it, whatever the gateway looks at.
+    refused = as_gateway("/org/cubed/Cube1", "org.cubed.Cube1.Manager", "CreateSandbox", "sa{sv}", f"snapshot:{snapshot}", "1",
+                         "tenant", "s", "evil")
+    assert b"No snapshot" in refused.stderr
+    refused = as_gateway(f"/org/cubed/Cube1/sandbox/{i}", "org.cubed.Cube1.Sandbox", "Fork", "ua{sv}", "1", "1", "tenant", "s", "evil")
+    assert b"Tenant evil has no sandbox" in refused.stderr
+    refused = run("busctl", "call", "org.cubed.Cube1", "/org/cubed/Cube1", "org.cubed.Cube1.Manager", "CreateSandbox", "sa{sv}",
+                  f"template:{template()}", "1", "tenant", "s", "acme")
+    assert b"DelegateTo=" in refused.stderr
+    copy = acme.create("base")
+    assert prop(copy, "Tenant") == "acme"
+
+
+def test_it_outlives_cubed_and_a_pause(acme_and_evil, template):
+    acme, evil = acme_and_evil
+    running, paused = acme.create(template()), evil.create(template())
+    taken = evil.call("POST", f"/sandboxes/{paused}/snapshots", 201, {})
+    evil.call("POST", f"/sandboxes/{paused}/pause", 204, {})
+    output("systemctl", "restart", "cubed.service")
+    wait_for("cubed to answer", lambda: run("cubectl", "list").returncode == 0)
+    assert acme.ids() == {running} and evil.ids() == {paused}
+    assert evil.call("GET", "/snapshots", 200) == [taken] and acme.call("GET", "/snapshots", 200) == []
+    evil.call("POST", f"/sandboxes/{paused}/connect", 201, {"timeout": 60})
+    assert (prop(running, "Tenant"), prop(paused, "Tenant")) == ("acme", "evil")
