@@ -3,40 +3,27 @@
 /* FindSandboxes: those that fit, a page at a time, with what a listing shows of each. What it answers is bounded, however
  * many there are and whatever their labels hold. */
 
-#include <stdio.h>
-
-#include "base/parse.h"
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
+#include "dbus/bus-page.h"
 
 #define LIMIT_DEFAULT 100U
 #define LIMIT_MAX 1000U
 /* Of the labels of a page: its last one may go beyond. */
 #define PAGE_BYTES_MAX (1024U * 1024U)
 #define STATES_MAX 16U
-/* CREATED_ID */
-#define PLACE_MAX 48U
 
 static const char *const listed[] = {
         "Id", "State", "StateChangedTimestamp", "Owner", "Tenant", "Template", "TemplateName", "Memory", "CPUs", "Disk",
         "CreatedTimestamp", "TimeoutUSec", "Deadline", "OnTimeout", "NetworkAddress", "Labels",
 };
 
-/* In the order of creation; those of one moment in that of their ids. */
-typedef struct Place {
-        uint64_t created_usec;
-        char id[21];
-} Place;
-
 typedef struct Filter {
         uint32_t owner;           /* BUS_OWNER_NONE: any */
         const char *tenant, *template;
         char **labels, **states;
         uint64_t since_usec;
-        uint32_t limit;
-        bool newest_first;
-        const char *after_text;
-        Place after;              /* goes on behind it, where after_text is given */
+        BusPage page;
 } Filter;
 
 static void filter_done(Filter *f) {
@@ -46,19 +33,6 @@ static void filter_done(Filter *f) {
         for (char **s = f->states; s && *s; s++)
                 free(*s);
         free(f->states);
-}
-
-static int parse_place(const char *text, Place *ret, sd_bus_error *error) {
-        const char *id = strchr(text, '_');
-        char number[24];
-
-        if (!id || (size_t) (id - text) >= sizeof(number) || !sandbox_id_valid(id + 1))
-                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, "Option 'after' is not what an earlier page gave");
-        (void) snprintf(number, sizeof(number), "%.*s", (int) (id - text), text);
-        if (parse_u64(number, &ret->created_usec) < 0)
-                return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT, "Option 'after' is not what an earlier page gave");
-        strcpy(ret->id, id + 1);
-        return 0;
 }
 
 static int check_states(char *const *states, sd_bus_error *error) {
@@ -79,37 +53,19 @@ static int filter_read(sd_bus_message *m, Filter *f, sd_bus_error *error) {
                 { "labels", BUS_OPTION_DICT, &f->labels, 0 },
                 { "states", BUS_OPTION_STRV, &f->states, 0 },
                 { "since", BUS_OPTION_U64, &f->since_usec, 0 },
-                { "newest-first", BUS_OPTION_BOOL, &f->newest_first, 0 },
-                { "limit", BUS_OPTION_U32, &f->limit, BUS_OPTION_NONZERO },
-                { "after", BUS_OPTION_STRING, &f->after_text, 0 },
+                BUS_PAGE_OPTIONS(&f->page),
         };
 
         int r = bus_options_read(m, options, ELEMENTSOF(options), error);
         if (r >= 0)
                 r = check_states(f->states, error);
-        if (r >= 0 && f->after_text)
-                r = parse_place(f->after_text, &f->after, error);
-        if (f->limit == 0)
-                f->limit = LIMIT_DEFAULT;
-        if (r >= 0 && f->limit > LIMIT_MAX)
-                return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option 'limit' is 1 to %u", LIMIT_MAX);
-        return r;
+        return r < 0 ? r : bus_page_check(&f->page, LIMIT_DEFAULT, LIMIT_MAX, error);
 }
 
-static int compare_places(uint64_t a_created, const char *a_id, uint64_t b_created, const char *b_id) {
-        if (a_created != b_created)
-                return a_created < b_created ? -1 : 1;
-        return strcmp(a_id, b_id);
-}
-
-static int compare(const void *a, const void *b) {
+static int compare(const void *a, const void *b, void *page) {
         const Sandbox *x = *(const Sandbox *const *) a, *y = *(const Sandbox *const *) b;
 
-        return compare_places(x->created_usec, x->id, y->created_usec, y->id);
-}
-
-static int compare_newest(const void *a, const void *b) {
-        return compare(b, a);
+        return bus_page_compare(page, x->created_usec, x->id, y->created_usec, y->id);
 }
 
 static bool strv_has(char *const *l, const char *s) {
@@ -134,10 +90,7 @@ static bool fits(const Sandbox *s, const Filter *f) {
         for (char **l = f->labels; l && *l; l++)
                 if (!strv_has(s->labels, *l))
                         return false;
-        if (!f->after_text)
-                return true;
-        int order = compare_places(s->created_usec, s->id, f->after.created_usec, f->after.id);
-        return f->newest_first ? order < 0 : order > 0;
+        return bus_page_has(&f->page, s->created_usec, s->id);
 }
 
 static const sd_bus_vtable *find_property(const char *name) {
@@ -198,16 +151,16 @@ static size_t label_bytes(const Sandbox *s) {
 }
 
 static int append_page(sd_bus_message *m, const Filter *f, const Sandbox *const *found, size_t n) {
-        char next[PLACE_MAX] = "";
+        char next[BUS_PLACE_MAX] = "";
         size_t i = 0, bytes = 0;
 
         int r = sd_bus_message_open_container(m, 'a', "(oa{sv})");
-        for (; r >= 0 && i < MIN(n, (size_t) f->limit) && bytes < PAGE_BYTES_MAX; i++) {
+        for (; r >= 0 && i < MIN(n, (size_t) f->page.limit) && bytes < PAGE_BYTES_MAX; i++) {
                 bytes += label_bytes(found[i]);
                 r = append_sandbox(m, found[i]);
         }
         if (i > 0 && i < n)
-                (void) snprintf(next, sizeof(next), "%llu_%s", (unsigned long long) found[i - 1]->created_usec, found[i - 1]->id);
+                (void) bus_place_put(next, found[i - 1]->created_usec, found[i - 1]->id);
         if (r >= 0)
                 r = sd_bus_message_close_container(m);
         return r < 0 ? r : sd_bus_message_append_basic(m, 's', next);
@@ -236,7 +189,7 @@ int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *e
                 if ((all || s->owner_uid == actor) && fits(s, &filter))
                         found[n++] = s;
         }
-        qsort(found, n, sizeof(*found), filter.newest_first ? compare_newest : compare);
+        qsort_r(found, n, sizeof(*found), compare, &filter.page);
         r = sd_bus_message_new_method_return(m, &reply);
         if (r >= 0)
                 r = append_page(reply, &filter, found, n);

@@ -8,6 +8,7 @@
 #include "daemon/audit.h"
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
+#include "dbus/bus-page.h"
 
 /* So many of those who stand on a snapshot are named. */
 #define STANDING_MAX 16U
@@ -84,17 +85,57 @@ static int append_snapshot(sd_bus_message *reply, const Snapshot *s) {
                                      bus_snapshot_bytes(s), bus_path_put(path, CUBE_BUS_PATH_SNAPSHOT, s->id));
 }
 
+typedef struct SnapshotFilter {
+        uint32_t owner;           /* BUS_OWNER_NONE: any */
+        const char *sandbox, *kind, *tenant, *name, *id;
+        BusPage page;
+} SnapshotFilter;
+
+static bool fits(const Snapshot *s, const SnapshotFilter *f) {
+        return (f->owner == BUS_OWNER_NONE || s->owner_uid == f->owner) &&
+               (!f->sandbox || streq(strempty(s->sandbox_id), f->sandbox)) && (!f->kind || streq(bus_snapshot_kind(s), f->kind)) &&
+               (!f->tenant || streq(s->tenant, f->tenant)) && (!f->name || streq(strempty(s->name), f->name)) &&
+               (!f->id || streq(s->id, f->id)) && bus_page_has(&f->page, s->created_usec, s->id);
+}
+
+static int compare(const void *a, const void *b, void *page) {
+        const Snapshot *x = *(const Snapshot *const *) a, *y = *(const Snapshot *const *) b;
+
+        return bus_page_compare(page, x->created_usec, x->id, y->created_usec, y->id);
+}
+
+/* All that fit, in order. */
+static int find_snapshots(const SnapshotFilter *f, uid_t actor, const Snapshot ***ret, size_t *ret_n) {
+        const SnapshotStore *store = bus_front->manager->snapshots;
+        const Snapshot **found = new0(const Snapshot *, store->n_snapshots + 1);
+        size_t n = 0;
+
+        if (!found)
+                return -ENOMEM;
+        for (size_t i = 0; i < store->n_snapshots; i++)
+                if (visible(store->snapshots[i], actor, NULL) && fits(store->snapshots[i], f))
+                        found[n++] = store->snapshots[i];
+        qsort_r(found, n, sizeof(*found), compare, (void *) &f->page);
+        *ret = found;
+        *ret_n = n;
+        return 0;
+}
+
 int bus_method_list_snapshots(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_bus_message_ sd_bus_message *reply = NULL;
-        const SnapshotStore *store = bus_front->manager->snapshots;
-        const char *sandbox = NULL, *kind = NULL, *tenant = NULL, *name = NULL;
+        _cleanup_free_ const Snapshot **found = NULL;
+        SnapshotFilter filter = { .owner = BUS_OWNER_NONE };
         bool all = false;
+        size_t n = 0;
         uid_t actor;
         const BusOption filters[] = {
-                { "sandbox", BUS_OPTION_STRING, &sandbox, 0 },
-                { "kind", BUS_OPTION_STRING, &kind, 0 },
-                { "tenant", BUS_OPTION_STRING, &tenant, 0 },
-                { "name", BUS_OPTION_STRING, &name, 0 },
+                { "owner", BUS_OPTION_U32, &filter.owner, 0 },
+                { "sandbox", BUS_OPTION_STRING, &filter.sandbox, 0 },
+                { "kind", BUS_OPTION_STRING, &filter.kind, 0 },
+                { "tenant", BUS_OPTION_STRING, &filter.tenant, 0 },
+                { "name", BUS_OPTION_STRING, &filter.name, 0 },
+                { "id", BUS_OPTION_STRING, &filter.id, 0 },
+                BUS_PAGE_OPTIONS(&filter.page),
         };
 
         int r = bus_may_list_all(m, &actor, &all);
@@ -102,16 +143,15 @@ int bus_method_list_snapshots(sd_bus_message *m, void *userdata, sd_bus_error *e
                 return r < 0 ? r : 1;
         r = bus_options_read(m, filters, ELEMENTSOF(filters), error);
         if (r >= 0)
+                r = bus_page_check(&filter.page, UINT32_MAX, UINT32_MAX, error);
+        if (r >= 0)
+                r = find_snapshots(&filter, all ? 0 : actor, &found, &n);
+        if (r >= 0)
                 r = sd_bus_message_new_method_return(m, &reply);
         if (r >= 0)
                 r = sd_bus_message_open_container(reply, 'a', "(" CUBE_BUS_SNAPSHOT_ITEM ")");
-        for (size_t i = 0; r >= 0 && i < store->n_snapshots; i++) {
-                const Snapshot *s = store->snapshots[i];
-                if (visible(s, all ? 0 : actor, NULL) && (!sandbox || streq(strempty(s->sandbox_id), sandbox)) &&
-                    (!kind || streq(bus_snapshot_kind(s), kind)) && (!tenant || streq(s->tenant, tenant)) &&
-                    (!name || streq(strempty(s->name), name)))
-                        r = append_snapshot(reply, s);
-        }
+        for (size_t i = 0; r >= 0 && i < MIN(n, (size_t) filter.page.limit); i++)
+                r = append_snapshot(reply, found[i]);
         if (r >= 0)
                 r = sd_bus_message_close_container(reply);
         if (r < 0)

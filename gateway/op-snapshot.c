@@ -11,63 +11,83 @@
 typedef struct Item {
         const char *id, *name;    /* name "": none */
         uint64_t created;
-        uint32_t owner;
 } Item;
 
-/* Ours of those of a tenant, of whom another user may have one of the same name: 1 and *ret, 0 at the end. */
-static int read_item(const Request *r, sd_bus_message *m, Item *ret) {
-        int k;
-
-        while ((k = sd_bus_message_read(m, "(" CUBE_BUS_SNAPSHOT_ITEM ")", &ret->id, &ret->name, NULL, NULL, NULL, &ret->owner,
-                                        &ret->created, NULL, NULL)) > 0)
-                if (ret->owner == r->gateway->uid)
-                        return 1;
-        return k;
+/* 1 and *ret, 0 at the end. */
+static int read_item(sd_bus_message *m, Item *ret) {
+        return sd_bus_message_read(m, "(" CUBE_BUS_SNAPSHOT_ITEM ")", &ret->id, &ret->name, NULL, NULL, NULL, NULL, &ret->created, NULL,
+                                   NULL);
 }
 
-static void list_snapshots(Request *r, const char *sandbox, CubedDone done) {
+/* Of those that clients have taken. NULL and 0: any. */
+typedef struct Filter {
+        const char *sandbox, *id, *name, *after;
+        uint32_t limit;
+} Filter;
+
+static int append_filter(sd_bus_message *m, const Request *r, const Filter *f) {
+        const char *const texts[][2] = { { "sandbox", f->sandbox }, { "id", f->id }, { "name", f->name }, { "after", f->after } };
+
+        int k = sd_bus_message_open_container(m, 'a', "{sv}");
+        /* Another user may have a tenant of the same name. */
+        if (k >= 0)
+                k = sd_bus_message_append(m, "{sv}{sv}{sv}{sv}{sv}", "owner", "u", (uint32_t) r->gateway->uid, "tenant", "s", r->tenant,
+                                          "kind", "s", "snapshot", "newest-first", "b", 1, "limit", "u", f->limit);
+        for (size_t i = 0; k >= 0 && i < ELEMENTSOF(texts); i++)
+                if (texts[i][1])
+                        k = sd_bus_message_append(m, "{sv}", texts[i][0], "s", texts[i][1]);
+        return k < 0 ? k : sd_bus_message_close_container(m);
+}
+
+static void list_snapshots(Request *r, const Filter *f, CubedDone done) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
         int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "ListSnapshots", &m);
         if (k >= 0)
-                k = sandbox ? sd_bus_message_append(m, "a{sv}", 3, "kind", "s", "snapshot", "tenant", "s", r->tenant, "sandbox",
-                                                    "s", sandbox)
-                            : sd_bus_message_append(m, "a{sv}", 2, "kind", "s", "snapshot", "tenant", "s", r->tenant);
+                k = append_filter(m, r, f);
         cubed_call(r, m, k, done);
 }
 
-static void on_looked(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        char id[sizeof(r->ref.name)] = "";
-        uint64_t newest = 0;
+/* 1: one was found, and it goes on with that; 0: none; negative: the request is answered. */
+static int take_found(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
         Item i;
 
         if (error) {
                 reply_cubed_error(r, error);
-                return;
+                return -EIO;
         }
         int k = sd_bus_message_enter_container(reply, 'a', "(" CUBE_BUS_SNAPSHOT_ITEM ")");
-        while (k >= 0 && (k = read_item(r, reply, &i)) > 0) {
-                /* A name moves on to the newest that was given it. */
-                if (!streq(i.id, r->ref.name) && (!streq(i.name, r->ref.name) || i.created < newest))
-                        continue;
-                (void) snprintf(id, sizeof(id), "%s", i.id);
-                if (streq(i.id, r->ref.name))
-                        break;
-                newest = i.created;
-        }
+        if (k >= 0)
+                k = read_item(reply, &i);
         if (k < 0)
                 reply_errno(r, k);
-        else
-                r->found(r, *id ? id : NULL);
+        else if (k > 0)
+                r->found(r, i.id);
+        return k;
+}
+
+static void on_named(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        if (take_found(r, reply, error) == 0)
+                r->found(r, NULL);
+}
+
+/* A name moves on to the newest that was given it. */
+static void on_id(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        const Filter by_name = { .name = r->ref.name, .limit = 1 };
+
+        if (take_found(r, reply, error) == 0)
+                list_snapshots(r, &by_name, on_named);
 }
 
 void snapshot_find(Request *r, void (*found)(Request *r, const char *snapshot)) {
+        const Filter by_id = { .id = r->ref.name, .limit = 1 };
+
         r->found = found;
         /* None has a tag. */
         if (r->ref.tag[0])
                 found(r, NULL);
         else
-                list_snapshots(r, NULL, on_looked);
+                list_snapshots(r, &by_id, on_id);
 }
 
 /* As clients see one; name may be "". */
@@ -142,19 +162,6 @@ void op_snapshot(Request *r) {
 
 /* Listing them: newest first. */
 
-typedef struct Row {
-        char *id, *name;
-        uint64_t created;
-} Row;
-
-static int compare_rows(const void *a, const void *b) {
-        const Row *x = a, *y = b;
-
-        if (x->created != y->created)
-                return x->created > y->created ? -1 : 1;
-        return strcmp(y->id, x->id);
-}
-
 /* 0, or the request is answered. */
 static int read_list_query(Request *r, ListQuery *ret) {
         ErrorText error = {};
@@ -168,58 +175,29 @@ static int read_list_query(Request *r, ListQuery *ret) {
         return k;
 }
 
-static bool row_wanted(const Request *r, const Item *i, const ListQuery *q) {
-        const char *name = url_query(&r->url, "name");
-        TemplateRef ref = {};
-
-        if (name && (template_ref_parse(name, r->tenant, &ref) < 0 || !streq(ref.name, i->name)))
-                return false;
-        if (!q->goes_on)
-                return true;
-        return i->created < q->last_started || (i->created == q->last_started && strcmp(i->id, q->last_id) < 0);
-}
-
-static int read_rows(Request *r, sd_bus_message *m, const ListQuery *q, Row **rows, size_t *n) {
+/* One more than the page has tells whether there is another one. */
+static int make_page(Request *r, sd_bus_message *m, unsigned limit, json_object *page) {
+        char token[LIST_TOKEN_MAX] = "";
         Item i;
 
         int k = sd_bus_message_enter_container(m, 'a', "(" CUBE_BUS_SNAPSHOT_ITEM ")");
-        while (k >= 0 && (k = read_item(r, m, &i)) > 0) {
-                if (!row_wanted(r, &i, q))
-                        continue;
-                Row *grown = realloc(*rows, (*n + 1) * sizeof(Row));
-                if (!grown)
+        while (k >= 0 && (k = read_item(m, &i)) > 0) {
+                if (json_object_array_length(page) == limit) {
+                        request_add_header(r, "X-Next-Token", token);
+                        return 0;
+                }
+                json_object *o = snapshot_to_json(r, i.id, i.name);
+                if (!o || json_object_array_add(page, o) < 0) {
+                        json_object_put(o);
                         return -ENOMEM;
-                *rows = grown;
-                grown[(*n)++] = (Row) { strdup(i.id), strdup(i.name), i.created };
-                if (!grown[*n - 1].id || !grown[*n - 1].name)
-                        return -ENOMEM;
+                }
+                (void) snprintf(token, sizeof(token), "%llu_%s", (unsigned long long) i.created, i.id);
         }
         return k;
 }
 
-static void reply_rows(Request *r, const ListQuery *q, const Row *rows, size_t n) {
-        json_object *page = json_object_new_array();
-        char token[LIST_TOKEN_MAX];
-
-        for (size_t i = 0; page && i < MIN(n, (size_t) q->limit); i++) {
-                json_object *o = snapshot_to_json(r, rows[i].id, rows[i].name);
-                if (o && json_object_array_add(page, o) == 0)
-                        continue;
-                json_object_put(o);
-                json_object_put(page);
-                page = NULL;
-        }
-        if (n > q->limit) {
-                (void) snprintf(token, sizeof(token), "%llu_%s", (unsigned long long) rows[q->limit - 1].created,
-                                rows[q->limit - 1].id);
-                request_add_header(r, "X-Next-Token", token);
-        }
-        request_reply_json(r, MHD_HTTP_OK, page);
-}
-
 static void on_listed(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        Row *rows = NULL;
-        size_t n = 0;
+        json_object *page;
         ListQuery q;
 
         if (error) {
@@ -228,30 +206,36 @@ static void on_listed(Request *r, sd_bus_message *reply, const sd_bus_error *err
         }
         if (read_list_query(r, &q) < 0)
                 return;
-        int k = read_rows(r, reply, &q, &rows, &n);
-        if (k < 0)
-                reply_errno(r, k);
-        else {
-                if (n > 0)
-                        qsort(rows, n, sizeof(Row), compare_rows);
-                reply_rows(r, &q, rows, n);
+        page = json_object_new_array();
+        int k = page ? make_page(r, reply, q.limit, page) : -ENOMEM;
+        if (k >= 0) {
+                request_reply_json(r, MHD_HTTP_OK, page);
+                return;
         }
-        for (size_t i = 0; i < n; i++) {
-                free(rows[i].id);
-                free(rows[i].name);
-        }
-        free(rows);
+        json_object_put(page);
+        reply_errno(r, k);
 }
 
 void op_snapshots(Request *r) {
-        const char *sandbox = url_query(&r->url, "sandboxID");
-        char id[SANDBOX_ID_MAX];
+        const char *sandbox = url_query(&r->url, "sandboxID"), *name = url_query(&r->url, "name");
+        char id[SANDBOX_ID_MAX], after[LIST_TOKEN_MAX];
+        TemplateRef ref = {};
         ListQuery q;
 
         if (read_list_query(r, &q) < 0)
                 return;
-        if (sandbox && route_sandbox_id(sandbox, id) < 0)
+        if (sandbox && route_sandbox_id(sandbox, id) < 0) {
                 request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Invalid sandbox ID");
-        else
-                list_snapshots(r, sandbox ? id : NULL, on_listed);
+                return;
+        }
+        /* None is called like that. */
+        if (name && template_ref_parse(name, r->tenant, &ref) < 0) {
+                request_reply_json(r, MHD_HTTP_OK, json_object_new_array());
+                return;
+        }
+        (void) snprintf(after, sizeof(after), "%llu_%s", (unsigned long long) q.last_started, q.last_id);
+        const Filter f = {
+                .sandbox = sandbox ? id : NULL, .name = name ? ref.name : NULL, .after = q.goes_on ? after : NULL, .limit = q.limit + 1,
+        };
+        list_snapshots(r, &f, on_listed);
 }

@@ -144,15 +144,29 @@ def test_lists_of_snapshots(tenants):
     second = data(snapshot(tenants, theirs, ('name', 's', 'base')))[0]
     third = data(snapshot(tenants, theirs, ('name', 's', 'other')))[0]
 
+    def in_order(*filters):
+        return [s[0] for s in data(call(tenants, *MANAGER, 'ListSnapshots', 'a{sv}', *flat(*filters)))[0] if s[0] in ours]
+
     def listed(*filters):
-        return {s[0] for s in data(call(tenants, *MANAGER, 'ListSnapshots', 'a{sv}', *flat(*filters)))[0]}
+        return set(in_order(*filters))
 
     ours = {first, second, third}
-    assert listed() >= ours
+    assert listed() == ours
     assert listed(('tenant', 's', 'acme')) & ours == {first}
     assert listed(('tenant', 's', 'evil')) & ours == {second, third}
     assert listed(('tenant', 's', 'evil'), ('name', 's', 'base')) & ours == {second}
     assert listed(('tenant', 's', '')) & ours == set()
+    assert listed(('id', 's', third)) == {third} and listed(('id', 's', third), ('tenant', 's', 'acme')) == set()
+    assert listed(('owner', 'u', '3')) == ours and listed(('owner', 'u', '5')) == set()
+
+    # In pages; the fake's clock has seconds only, so that ids decide.
+    newest, evil = ('newest-first', 'b', 'true'), ('tenant', 's', 'evil')
+    assert in_order(evil) == [second, third] and in_order(evil, newest) == [third, second]
+    assert in_order(evil, newest, ('limit', 'u', '1')) == [third]
+    created = {s[0]: s[6] for s in data(call(tenants, *MANAGER, 'ListSnapshots', 'a{sv}', '0'))[0]}
+    assert in_order(evil, newest, ('after', 's', f'{created[third]}_{third}')) == [second]
+    assert in_order(evil, ('after', 's', f'{created[second]}_{second}'), ('limit', 'u', '5')) == [third]
+    assert "'after' is not" in call(tenants, *MANAGER, 'ListSnapshots', 'a{sv}', '1', 'after', 's', third).stderr
 
 
 def test_forks(tenants):
