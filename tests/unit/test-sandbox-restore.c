@@ -204,8 +204,8 @@ TEST(each_tenant_has_a_quota_of_its_own) {
         count(list, &evil);
         sandbox_free(apply(&evil, BUS_ERROR_QUOTA_EXCEEDED));
 
+        while (manager.n_sandboxes > 0)
+                sandbox_free(list[0]);
         manager.sandboxes = NULL;
-        for (; manager.n_sandboxes > 0; manager.n_sandboxes--)
-                sandbox_free(list[manager.n_sandboxes - 1]);
         manager.config.max_sandboxes_per_user = manager.config.max_sandboxes_per_tenant = CONFIG_UNLIMITED;
 }
