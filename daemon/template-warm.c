@@ -296,6 +296,9 @@ static void on_steps_done(GuestSteps *g, const char *what, const sd_bus_error *e
         else if (what)
                 fail_exit(w, what, exit);
         else {
+                static const char line[] = "[all steps are done]\n";
+
+                w->callbacks->log(line, strlen(line), w->userdata);
                 w->callbacks->step(w->spec->n_steps + 1, w->userdata);
                 warm_next(w);
         }

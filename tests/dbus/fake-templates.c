@@ -137,6 +137,8 @@ static void log_steps(FakeJob *f, const TemplateWarmSpec *w) {
                         f->bad_step = (uint32_t) i + 1;
         }
         f->n_steps = (uint32_t) w->n_steps;
+        if (w->n_steps > 0 && f->bad_step == 0)
+                (void) dprintf(log_fds[1], "[all steps are done]\n");
         if (w->start)
                 (void) dprintf(log_fds[1], "start %s\n", w->start);
         if (w->ready)
