@@ -6,9 +6,29 @@
 #define CPUS_MAX 16
 #define MEMORY_MIN 128
 #define MEMORY_MAX (32 * 1024)
+/* The image that clients mean when they say nothing. */
+#define BASE_IMAGE "e2bdev/base"
+#define BASE_TEMPLATE "base"
 #define MEBIBYTE (UINT64_C(1024) * 1024)
 /* What a path has before a part that stands for several names, which the client has found out. */
 #define PATTERN "*?[{\\"
+
+int image_template(const char *image, TemplateRef *ret) {
+        static const char *const prefixes[] = { "docker.io/", "library/" };
+        const char *rest = startswith(image, BASE_IMAGE);
+
+        if (rest && (!*rest || streq(rest, ":latest")))
+                image = BASE_TEMPLATE;
+        for (size_t i = 0; i < ELEMENTSOF(prefixes); i++)
+                image = startswith(image, prefixes[i]) ?: image;
+        if (strchr(image, '/') || template_ref_parse(image, "", ret) < 0)
+                return -ENOENT;
+        ret->host = true;
+        /* cubed has it without. */
+        if (streq(ret->tag, "latest"))
+                ret->tag[0] = 0;
+        return 0;
+}
 
 bool files_hash_valid(const char *s) {
         return strspn(s, "0123456789abcdef") == FILES_HASH_SIZE - 1 && !s[FILES_HASH_SIZE - 1];
@@ -208,6 +228,8 @@ int build_spec_parse(json_object *body, BuildSpec *ret, ErrorText *error) {
                 r = error_text(error, "startCmd or readyCmd has a character that stands for none");
         if (r >= 0 && isempty(ret->from_image) == isempty(ret->from_template))
                 r = error_text(error, "A template is built from an image or from another template: fromImage or fromTemplate");
+        if (r >= 0 && ret->registry)
+                r = error_text(error, "fromImageRegistry: this host asks no registry for images");
         if (r >= 0)
                 r = parse_steps(body, ret, error);
         if (r < 0) {

@@ -34,6 +34,9 @@ typedef struct BuildSpec {
         size_t n_steps;
 } BuildSpec;
 
+/* The host's template that stands for an image: base for E2B's own, NAME:TAG for one of Docker's. -ENOENT: it has a registry,
+ * or a name that no template can have. */
+int image_template(const char *image, TemplateRef *ret);
 bool files_hash_valid(const char *s);
 /* Tags of a client, without those that come twice. -EINVAL with error. */
 int tags_parse(json_object *body, char ret[static BUILD_TAGS_MAX][TEMPLATE_REF_MAX], size_t *n, ErrorText *error);

@@ -14,11 +14,10 @@
 #include "gateway/op-common.h"
 #include "gateway/uploads.h"
 
-/* The image that clients mean when they say nothing, and the template that stands for it. */
-#define BASE_IMAGE "e2bdev/base"
-#define BASE_TEMPLATE "base"
 /* Of the archives, in the guest. */
 #define ARCHIVES "/.cube-build"
+/* That an image is given before the client's. */
+#define IMAGE_STEPS 2U
 #define READY_DEFAULT "sleep 20"
 #define READY_TIMEOUT_USEC (UINT64_C(10) * 60 * USEC_PER_SEC)
 
@@ -155,12 +154,14 @@ static int close_option(sd_bus_message *m) {
         return k < 0 ? k : sd_bus_message_close_container(m);
 }
 
-/* The client's, and one behind them that leaves nothing of the archives. */
+/* Before the client's those that give an image the user whom E2B's have; behind them one that leaves nothing of the archives. */
 static int append_steps(sd_bus_message *m, const BuildSpec *s, bool archives) {
         int k = open_option(m, "steps", "a(sas)");
 
         if (k >= 0)
                 k = sd_bus_message_open_container(m, 'a', "(sas)");
+        if (k >= 0 && !isempty(s->from_image))
+                k = sd_bus_message_append(m, "(sas)(sas)", "USER", 2, "user", "true", "WORKDIR", 1, "/home/user");
         for (size_t i = 0; k >= 0 && i < s->n_steps; i++)
                 k = append_step(m, &s->steps[i], i + 1);
         if (k >= 0 && archives)
@@ -219,7 +220,7 @@ static int append_options(Request *r, sd_bus_message *m, const BuildSpec *s, int
                 k = sd_bus_message_append(m, "{sv}", "memory", "t", b->memory);
         if (k >= 0 && archives_fd >= 0)
                 k = sd_bus_message_append(m, "{sv}", "copy", "a(hs)", 1, archives_fd, ARCHIVES);
-        if (k >= 0 && (s->n_steps > 0 || archives_fd >= 0))
+        if (k >= 0 && (s->n_steps > 0 || !isempty(s->from_image)))
                 k = append_steps(m, s, archives_fd >= 0);
         if (k >= 0)
                 k = append_programs(m, s);
@@ -264,6 +265,7 @@ static void start_build(Request *r, const BuildSpec *s) {
                 reply_bad(r, k, &error);
                 return;
         }
+        r->build->log.n_before = isempty(s->from_image) ? 0 : IMAGE_STEPS;
         r->build->log.n_steps = (unsigned) s->n_steps;
         template_cubed_name(r->tenant, r->build->request.name, r->build->id, name);
         k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "DeriveTemplate", &m);
@@ -276,12 +278,22 @@ static void start_build(Request *r, const BuildSpec *s) {
         cubed_call_asking(r, m, k, on_started);
 }
 
+static void reply_no_source(Request *r) {
+        const char *tag = r->ref.tag[0] ? r->ref.tag : "latest";
+
+        if (r->ref.host)
+                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "fromImage: this host fetches no images, and has no template '%s:%s' that stands "
+                                    "for this one; its administrator can build it with cubectl", r->ref.name, tag);
+        else
+                reply_no_template(r);
+}
+
 static void on_source(Request *r) {
         ErrorText error = {};
         BuildSpec s;
 
         if (!r->template.cubed_id[0]) {
-                reply_no_template(r);
+                reply_no_source(r);
                 return;
         }
         /* It may have gone meanwhile, or been started by another request. */
@@ -301,18 +313,17 @@ static void on_source(Request *r) {
         build_spec_done(&s);
 }
 
-/* As far as it can be without a registry. */
-static const char *source_of(const BuildSpec *s) {
-        const char *rest;
-
-        if (!isempty(s->from_template))
-                return s->from_template;
-        rest = startswith(s->from_image, BASE_IMAGE);
-        return rest && (!*rest || streq(rest, ":latest")) ? BASE_TEMPLATE : NULL;
+/* What it is built on into r->ref. */
+static int read_source(Request *r, const BuildSpec *s, ErrorText *error) {
+        if (isempty(s->from_image))
+                return template_ref_parse(s->from_template, r->tenant, &r->ref) < 0
+                               ? error_text(error, "Invalid template reference: %.100s", s->from_template) : 0;
+        return image_template(s->from_image, &r->ref) < 0
+                       ? error_text(error, "fromImage: this host fetches no images, and has no template that stands for '%.100s'",
+                                    s->from_image) : 0;
 }
 
 void op_build_start(Request *r) {
-        char source[2 * TEMPLATE_REF_MAX + TENANT_MAX];
         ErrorText error = {};
         BuildSpec s;
 
@@ -326,12 +337,7 @@ void op_build_start(Request *r) {
                 reply_bad(r, k, &error);
                 return;
         }
-        const char *text = source_of(&s);
-        (void) snprintf(source, sizeof(source), "%s", strempty(text));
-        if (!text)
-                k = error_text(&error, "fromImage: this host builds on templates that it has, and fetches no images; '%.64s' is none", s.from_image);
-        else if (template_ref_parse(source, r->tenant, &r->ref) < 0)
-                k = error_text(&error, "Invalid template reference: %.100s", source);
+        k = read_source(r, &s, &error);
         build_spec_done(&s);
         if (k < 0) {
                 reply_bad(r, k, &error);

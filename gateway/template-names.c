@@ -131,7 +131,7 @@ static bool find_among(json_object *names, const char *tenant, uint32_t uid, con
 
 int template_names_find(json_object *names, const char *tenant, uint32_t uid, const TemplateRef *ref, TemplateFound *ret) {
         *ret = (TemplateFound) {};
-        if (find_among(names, tenant, uid, ref, true, ret))
+        if (!ref->host && find_among(names, tenant, uid, ref, true, ret))
                 return 0;
         /* A name of the tenant's own hides the host's. */
         if (ret->name_is_known || ref->own)

@@ -92,6 +92,17 @@ def test_a_log_has_pages_and_stays_as_it_was(client):
     assert command['step'] == '8' and command['level'] == 'info'
 
 
+def test_an_image_is_a_template_of_the_host_with_a_user(client):
+    built(client, 'python')
+    build = ask(client, 'imaged')
+    start(client, build, fromTemplate=None, fromImage='docker.io/library/python:latest', steps=[step('RUN', 'x'), step('RUN', 'exit 1')])
+    end = wait(client, build)
+    messages = [e['message'] for e in end['logEntries']]
+    assert '[1/2] RUN' in messages and 'user true' not in messages and 'on tpythonpython, 1 CPUs, 512 MiB' in messages
+    assert end['reason']['step'] == '2'
+    client.call('DELETE', '/templates/python', status=204)
+
+
 def test_a_step_that_fails_is_named(client):
     build = ask(client, 'bad')
     start(client, build, steps=[step('RUN', 'true'), step('RUN', 'exit 1'), step('RUN', 'true')])
@@ -122,7 +133,12 @@ def test_what_is_no_build_is_refused(client, body, words):
 @pytest.mark.parametrize('body, words', [
     ({'fromTemplate': None}, 'fromImage or fromTemplate'),
     ({'fromImage': 'ubuntu'}, 'fromImage or fromTemplate'),
-    ({'fromTemplate': None, 'fromImage': 'ubuntu:22.04'}, "fetches no images; 'ubuntu:22.04' is none"),
+    ({'fromTemplate': None, 'fromImage': 'ubuntu:22.04'}, "has no template 'ubuntu:22.04' that stands for this one"),
+    ({'fromTemplate': None, 'fromImage': 'e2bdev/base'}, "has no template 'base:latest'"),
+    ({'fromTemplate': None, 'fromImage': 'ghcr.io/a/b'}, "no template that stands for 'ghcr.io/a/b'"),
+    ({'fromTemplate': None, 'fromImage': 'private'}, "has no template 'private:latest'"),
+    ({'fromTemplate': None, 'fromImage': 'python', 'fromImageRegistry': {'type': 'registry', 'username': 'u', 'password': 'p'}},
+     'asks no registry'),
     ({'steps': [step('ADD', 'x')]}, 'no steps of type ADD'),
     ({'steps': [step('COPY', 'a', 'b')]}, 'step 1: COPY requires files hash to be set'),
     ({'steps': [step('RUN')]}, 'step 1: RUN takes other arguments'),

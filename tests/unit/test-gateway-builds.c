@@ -78,6 +78,27 @@ TEST(ids_are_of_tenant_and_name) {
         assert_true(!template_client_tag_valid(id) && template_client_tag_valid("v1.2-x"));
 }
 
+static const char *image(const char *text) {
+        static char ret[3 * TEMPLATE_REF_MAX];
+        TemplateRef ref;
+
+        if (image_template(text, &ref) < 0)
+                return "";
+        (void) snprintf(ret, sizeof(ret), "%s:%s%s", ref.name, ref.tag, ref.host ? "" : "not the host's");
+        return ret;
+}
+
+TEST(an_image_is_a_template_of_the_host) {
+        assert_streq(image("e2bdev/base"), "base:");
+        assert_streq(image("e2bdev/base:latest"), "base:");
+        assert_streq(image("python:3.12-slim"), "python:3.12-slim");
+        assert_streq(image("docker.io/library/ubuntu:latest"), "ubuntu:");
+        assert_streq(image("library/ubuntu"), "ubuntu:");
+        static const char *const none[] = { "", "e2bdev/other", "e2bdev/base:v2", "ghcr.io/x/y", "localhost:5000/x", "x@sha256:00", "../x" };
+        for (size_t i = 0; i < ELEMENTSOF(none); i++)
+                assert_streq(image(none[i]), "");
+}
+
 static const char *source(const char *text) {
         static char ret[BUILD_PATH_MAX];
         char body[512];
