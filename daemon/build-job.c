@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/fd-util.h"
 #include "daemon/audit.h"
 #include "daemon/host-network.h"
 #include "daemon/job.h"
@@ -59,6 +60,12 @@ static void on_warm_progress(const char *step, unsigned percent, void *userdata)
         template_build_tell(b->build, step, percent);
 }
 
+static void on_warm_step(size_t n, void *userdata) {
+        BuildJob *b = userdata;
+
+        job_set_build_step(b->job, (uint32_t) n);
+}
+
 static void on_warm_log(const char *text, size_t size, void *userdata) {
         BuildJob *b = userdata;
 
@@ -76,6 +83,7 @@ static void on_warm_done(int r, const char *message, void *userdata) {
 
 static const TemplateWarmCallbacks warm_callbacks = {
         .progress = on_warm_progress,
+        .step = on_warm_step,
         .log = on_warm_log,
         .done = on_warm_done,
 };
@@ -164,15 +172,41 @@ static const TemplateBuildCallbacks callbacks = {
         .done = on_done,
 };
 
+static void close_base_layers(TemplateBuildParams *p) {
+        for (size_t i = 0; i < p->n_base_layers; i++)
+                safe_close(p->base_layer_fds[i]);
+        p->n_base_layers = 0;
+}
+
+static int open_base_layers(Manager *m, TemplateBuildParams *p) {
+        Snapshot *chain[TEMPLATE_BASE_LAYERS_MAX], *top = snapshot_store_find_template(m->snapshots, p->base->id);
+
+        int n = top ? snapshot_disk_chain(top, chain, ELEMENTSOF(chain)) : 0, r = n;
+        for (int i = 0; i < n && r >= 0; i++) {
+                r = snapshot_open_file(chain[i], SNAPSHOT_FILE_DISK, &p->base_layer_fds[i]);
+                p->n_base_layers += r >= 0;
+        }
+        return r;
+}
+
 static int start_build(BuildJob *b, const TemplateBuildParams *params, sd_bus_error *error) {
         _cleanup_free_ char *message = NULL;
         TemplateBuildParams p = *params;
 
+        if (p.base) {
+                int k = open_base_layers(b->manager, &p);
+                if (k < 0) {
+                        close_base_layers(&p);
+                        return sd_bus_error_setf(error, BUS_ERROR_TEMPLATE_INVALID, "What the guest of template %s left: %s",
+                                                 p.base->id, strerror(-k));
+                }
+        }
         if (p.kernel_fd < 0 && !p.kernel_path)
                 p.kernel_path = b->manager->config.kernel_path;
         if (p.timeout_usec == 0)
                 p.timeout_usec = b->manager->config.build_timeout_usec;
         int r = template_build_start(b->manager->event, b->manager->templates, &p, &callbacks, b, &b->build, &message);
+        close_base_layers(&p);
         if (r < 0 && message)
                 return sd_bus_error_set(error, r == -EINVAL ? BUS_ERROR_INVALID_ARGUMENT : BUS_ERROR_TEMPLATE_INVALID, message);
         return r < 0 ? sd_bus_error_set_errno(error, r) : 0;

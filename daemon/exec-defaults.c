@@ -17,6 +17,24 @@ void exec_defaults_done(ExecDefaults *d) {
         *d = (ExecDefaults) {};
 }
 
+int exec_defaults_copy(const ExecDefaults *d, ExecDefaults *ret) {
+        size_t n = 0;
+
+        while (d->env && d->env[n])
+                n++;
+        *ret = (ExecDefaults) { .env = new0(char *, n + 1) };
+        int r = ret->env ? 0 : -ENOMEM;
+        for (size_t i = 0; i < n && r >= 0; i++) {
+                ret->env[i] = strdup(d->env[i]);
+                r = ret->env[i] ? 0 : -ENOMEM;
+        }
+        if (r >= 0 && ((d->user && !(ret->user = strdup(d->user))) || (d->cwd && !(ret->cwd = strdup(d->cwd)))))
+                r = -ENOMEM;
+        if (r < 0)
+                exec_defaults_done(ret);
+        return r;
+}
+
 bool exec_defaults_empty(const ExecDefaults *d) {
         return (!d->env || !d->env[0]) && !d->user && !d->cwd;
 }

@@ -14,6 +14,8 @@ typedef struct ExecDefaults {
 } ExecDefaults;
 
 void exec_defaults_done(ExecDefaults *d);
+/* ret is empty. */
+int exec_defaults_copy(const ExecDefaults *d, ExecDefaults *ret);
 bool exec_defaults_empty(const ExecDefaults *d);
 /* In a report of cube-image and in template.json. -EBADMSG when it is not what these write. */
 int exec_defaults_to_json(const ExecDefaults *d, json_object **ret);

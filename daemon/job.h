@@ -42,6 +42,8 @@ struct Job {
         JobState state;
         char *step;                /* a few words, "making the root image" */
         uint32_t progress;         /* 0 to 100 */
+        uint32_t build_step;       /* of a build with steps: which of them is being done, or was when it failed, from 1 on;
+                                      one more than there are: all are done; 0: none was begun */
         char *result;              /* id of what was made; NULL until done */
         char *error_name;          /* bus error, when failed or canceled */
         char *error_message;
@@ -62,6 +64,7 @@ int manager_load_jobs(Manager *m);
 Job *manager_find_job(Manager *m, const char *id);
 
 void job_set_step(Job *j, const char *step, uint32_t progress);
+void job_set_build_step(Job *j, uint32_t n);
 /* Appends to the log; text beyond JOB_LOG_MAX is dropped, with one line that says so. */
 void job_log(Job *j, const void *data, size_t size);
 void job_logf(Job *j, const char *format, ...) _printf_(2, 3);

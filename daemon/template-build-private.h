@@ -39,6 +39,9 @@ struct TemplateBuild {
         bool no_modules;
         char *image;         /* the name in a layout; then its digest; NULL: rootfs_fd is none */
         int position_fd;     /* a file whose position says how much of rootfs_bytes is done, while an image is read */
+        bool on_base;
+        int base_disk_fds[1 + TEMPLATE_BASE_LAYERS_MAX]; /* of the other template, lowest first */
+        size_t n_base_disks;
         gid_t owner_gid;
         uint64_t root_max_bytes;
         uint64_t timeout_usec;
@@ -75,6 +78,14 @@ void build_run_as_owner(const TemplateBuild *b, ToolSpec *spec);
 int build_run(TemplateBuild *b, ToolSpec *spec);
 /* Of the first tool, once all have ended well. */
 int build_parse_report(TemplateBuild *b, json_object **ret);
+
+/* template-base.c: on another template. */
+int build_base_prepare(TemplateBuild *b, const TemplateBuildParams *p);
+/* What both have, once there is a directory. */
+int build_base_link(TemplateBuild *b, const Template *t);
+void build_base_unlink(TemplateBuild *b);
+int build_base_disk_start(TemplateBuild *b);
+void build_base_done(TemplateBuild *b);
 
 /* template-root.c: what the root file system is given as, and the image of it. */
 int build_probe_start(TemplateBuild *b);

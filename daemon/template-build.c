@@ -269,6 +269,8 @@ static int disk_start(TemplateBuild *b) {
         ToolSpec spec = build_tool_spec(b, argv);
         int r;
 
+        if (b->on_base)
+                return build_base_disk_start(b);
         r = build_output_create(b, TEMPLATE_FILE_DISK);
         if (r < 0)
                 return r;
@@ -284,7 +286,7 @@ static int disk_finish(TemplateBuild *b) {
         int r = build_output_close(b, TEMPLATE_FILE_DISK);
 
         if (r >= 0 && b->template->file_bytes[TEMPLATE_FILE_DISK] != b->template->disk_bytes)
-                return build_fail(b, -EIO, "mkfs changed the size of the disk");
+                return build_fail(b, -EIO, "its size is not the one that it was to have");
         return r;
 }
 
@@ -309,12 +311,41 @@ static int description_fd(const TemplateBuild *b, int *ret_fd) {
         return 0;
 }
 
+/* Where the steps begin, user and directory are those of the image, or of the template below; where they end, those of the
+ * sandboxes. ENV is for the build alone. */
+static int apply_steps(TemplateBuild *b) {
+        ExecDefaults *d = &b->template->defaults;
+        TemplateWarmSpec *w = b->warm;
+        StepState state = {};
+
+        if (!w || w->n_steps == 0)
+                return 0;
+        if (!w->user && d->user && !(w->user = strdup(d->user)))
+                return -ENOMEM;
+        if (!w->cwd && d->cwd && !(w->cwd = strdup(d->cwd)))
+                return -ENOMEM;
+        int r = step_state_set(&state, w->user, w->cwd, NULL);
+        for (size_t i = 0; i < w->n_steps && r >= 0; i++)
+                if (step_kind_from_string(w->steps[i].type) != STEP_KIND_ENV)
+                        r = step_state_apply(&state, &w->steps[i], NULL, 0);
+        if (r >= 0) {
+                free(d->user);
+                free(d->cwd);
+                d->user = TAKE_PTR(state.user);
+                d->cwd = TAKE_PTR(state.cwd);
+        }
+        step_state_done(&state);
+        return r;
+}
+
 static int seal_start(TemplateBuild *b) {
         const char *const argv[] = { b->store->tools.cube_image, "seal", b->name, NULL };
         _cleanup_close_ int fd = -EBADF;
         ToolSpec spec = TOOL_SPEC_INIT;
 
-        int r = description_fd(b, &fd);
+        int r = apply_steps(b);
+        if (r >= 0)
+                r = description_fd(b, &fd);
         if (r < 0)
                 return build_fail(b, r, "describing the template: %s", strerror(-r));
         spec.argv = argv;
@@ -492,6 +523,7 @@ TemplateBuild *template_build_free(TemplateBuild *b) {
         sd_event_source_disable_unref(b->progress);
         sd_event_source_disable_unref(b->deadline);
         template_warm_spec_free(b->warm);
+        build_base_done(b);
         safe_close(b->output_fd);
         safe_close(b->dir_fd);
         safe_close(b->rootfs_fd);
@@ -552,11 +584,13 @@ static int build_prepare(TemplateBuild *b, const TemplateBuildParams *p) {
         if (r >= 0)
                 r = duplicate(p->modules_fd, &b->modules_fd);
         if (r >= 0)
-                r = open_kernel(b, p);
+                r = p->base ? build_base_prepare(b, p) : open_kernel(b, p);
         if (r >= 0)
                 r = watch_deadline(b, p->timeout_usec);
         if (r >= 0)
                 r = make_directory(b);
+        if (r >= 0 && p->base)
+                r = build_base_link(b, p->base);
         return r < 0 ? build_fail(b, r, "%s", strerror(-r)) : 0;
 }
 
@@ -584,11 +618,15 @@ int template_build_start(
         b->root_max_bytes = params->root_max_bytes > 0 ? params->root_max_bytes : ROOT_BYTES_DEFAULT;
         b->timeout_usec = params->step_timeout_usec > 0 ? params->step_timeout_usec : STEP_TIMEOUT_DEFAULT;
 
+        b->on_base = params->base;
+        b->step = params->base ? STEP_DISK : STEP_PROBE;
         r = build_prepare(b, params);
         if (r >= 0)
                 r = build_start_step(b);
         if (r < 0) {
-                /* Nothing was put into it yet. */
+                if (b->dir_fd >= 0 && b->on_base)
+                        build_base_unlink(b);
+                /* Nothing else was put into it yet. */
                 if (b->dir_fd >= 0)
                         (void) unlinkat(s->root_fd, b->name, AT_REMOVEDIR);
                 if (ret_message)

@@ -10,9 +10,12 @@
  *      root       tar or directory -> squashfs; images: copied  cube-image rootfs | mksquashfs
  *                 layers of a container image -> squashfs       cube-image image | mksquashfs
  *      disk       ext4                                          mkfs.ext4
+ *                 on another template: what its guest left      cube-image merge-disk
  *      seal       hashes, fsync, template.json                  cube-image seal
  *      warm       a guest of it is booted, set up and saved     the caller's callback
  *      commit     rename, name                                  cube-image commit
+ *
+ * On another template the steps before the disk are left out: their files are links to that one's, which are never changed.
  *
  * cubed itself never reads, stats or maps the descriptors that a caller gave: behind one may stand
  * a FUSE file system that never answers.

@@ -30,6 +30,15 @@ static const char *warm_spec_fault(const TemplateWarmSpec *s) {
         for (size_t i = 0; i < s->n_copies; i++)
                 if (!copy_path_valid(s->copies[i].path))
                         return "where something is copied to has to be an absolute path, without a slash at its end";
+        if (s->n_steps > 0 && s->setup)
+                return "setup commands and steps don't go together: a step RUN is one";
+        if (s->n_steps > TEMPLATE_STEPS_MAX)
+                return "there are too many steps, 256 at most";
+        for (size_t i = 0; i < s->n_steps; i++) {
+                const char *fault = template_step_fault(&s->steps[i]);
+                if (fault)
+                        return fault;
+        }
         if (s->start && s->no_start)
                 return "there is a command to start, and no-start";
         if ((s->start && !*s->start) || (s->ready && !*s->ready))
@@ -61,7 +70,7 @@ const char *template_build_params_fault(const TemplateBuildParams *p) {
                 return "the template's name is not valid: letters, digits and ._- are allowed, 63 at most";
         if (p->tag && !template_name_valid(p->tag))
                 return "the template's tag is not valid: letters, digits and ._- are allowed, 63 at most";
-        if (p->rootfs_fd < 0)
+        if (p->rootfs_fd < 0 && !p->base)
                 return "there is no root file system";
         if (p->image && strlen(p->image) > TEMPLATE_IMAGE_NAME_MAX)
                 return "the name of the image is too long";
@@ -194,6 +203,10 @@ int template_warm_spec_copy(const TemplateWarmSpec *s, TemplateWarmSpec **ret) {
         if (r >= 0)
                 r = copy_strings(s->setup, &c->setup);
         if (r >= 0)
+                r = template_steps_copy(s->steps, s->n_steps, &c->steps);
+        if (r >= 0)
+                c->n_steps = s->n_steps;
+        if (r >= 0)
                 r = copy_strings(s->env, &c->env);
         if (r >= 0)
                 r = copy_string(s->start, &c->start);
@@ -230,6 +243,7 @@ TemplateWarmSpec *template_warm_spec_free(TemplateWarmSpec *s) {
         }
         free(s->copies);
         free_secrets(s->setup);
+        template_steps_free(s->steps, s->n_steps);
         free_secrets(s->env);
         free_secret(s->start);
         free_secrets(s->image_command);

@@ -10,7 +10,9 @@
 #include <sys/types.h>
 
 #include "base/macros.h"
+#include "base/vmm-proto.h"
 #include "daemon/sandbox-policy.h"
+#include "daemon/template-steps.h"
 #include "daemon/template.h"
 
 typedef struct LoadedPolicy LoadedPolicy;
@@ -20,6 +22,8 @@ typedef struct LoadedPolicy LoadedPolicy;
 #define TEMPLATE_COPIES_MAX 12U
 /* Of an image in a layout of several. */
 #define TEMPLATE_IMAGE_NAME_MAX 1023U
+/* Beside the disk of the template below. */
+#define TEMPLATE_BASE_LAYERS_MAX (VMM_DISK_LAYERS_MAX - 1U)
 #define TEMPLATE_READY_TIMEOUT_USEC (60 * USEC_PER_SEC)
 
 /* A file or a directory that is put into the guest. */
@@ -28,11 +32,14 @@ typedef struct TemplateCopy {
         const char *path;         /* there: absolute, without a slash at its end */
 } TemplateCopy;
 
-/* What is done in the guest before it is saved. All commands are given to "sh -c". */
+/* What is done in the guest before it is saved. All commands are given to "sh -c"; behind steps start and ready are run as a
+ * RUN of them would be. */
 typedef struct TemplateWarmSpec {
         TemplateCopy *copies;     /* one after the other, before all commands */
         size_t n_copies;
         char **setup;             /* one after the other, each to its end; may be NULL */
+        TemplateStep *steps;      /* behind these; see template-steps.h */
+        size_t n_steps;
         char *start;              /* stays running, in the saved state; NULL: none, or what the image starts */
         bool no_start;            /* not even that */
         char **image_command;     /* started without a shell in place of start; of copies alone: a build finds it out */
@@ -52,6 +59,9 @@ typedef struct TemplateBuildParams {
         gid_t owner_gid;          /* a directory is read with the rights of these two; (gid_t) -1: the tools' group */
 
         int rootfs_fd;            /* tar (any compression, a pipe too), directory, squashfs or erofs */
+        Template *base;           /* in place of a root file system: kernel, root image, disk and defaults of this one */
+        int base_layer_fds[TEMPLATE_BASE_LAYERS_MAX]; /* what its saved guest wrote to the disk, lowest first; borrowed */
+        size_t n_base_layers;
         const char *image;        /* rootfs_fd is an OCI image layout: of this name, or "" for the only one; NULL: it is not */
         int kernel_fd;            /* -1: by name */
         const char *kernel_name;  /* see guest-kernel.h; NULL: kernel_path */

@@ -6,6 +6,7 @@
 #include "base/parse.h"
 #include "daemon/guest-command.h"
 #include "daemon/guest-copy.h"
+#include "daemon/guest-steps.h"
 #include "daemon/guest-touch.h"
 #include "daemon/sandbox-private.h"
 #include "daemon/template-warm.h"
@@ -23,6 +24,7 @@ typedef enum WarmStep {
         WARM_BOOT,
         WARM_COPY,
         WARM_SETUP,
+        WARM_STEPS,
         WARM_START,
         WARM_READY,
         WARM_EXEC,
@@ -44,6 +46,7 @@ struct TemplateWarm {
         size_t n_run;              /* of the commands of this step */
         GuestCommand *command;     /* that this step waits for */
         GuestCommand *service;     /* --start */
+        GuestSteps *steps;         /* theirs, and what they came to, to the end */
         GuestTouch *touch;
         GuestCopy *copy;
         sd_event_source *ready_deadline, *ready_timer, *done;
@@ -74,6 +77,7 @@ static void warm_end(TemplateWarm *w, int r, char *message) {
         w->service = guest_command_free(w->service);
         w->touch = guest_touch_free(w->touch);
         w->copy = guest_copy_free(w->copy);
+        w->steps = guest_steps_free(w->steps);
         w->ready_deadline = sd_event_source_disable_unref(w->ready_deadline);
         w->ready_timer = sd_event_source_disable_unref(w->ready_timer);
         (void) sandbox_kill(w->builder, VMM_EXIT_KILLED, NULL, NULL, NULL);
@@ -139,9 +143,18 @@ static void fail_start(TemplateWarm *w, const char *what, const sd_bus_error *er
                 fail(w, -ENOENT, "%s: %s (it is run by \"sh\", which the image must have)", what, strempty(error->message));
 }
 
+static int run_exec_spec(TemplateWarm *w, const ExecSpec *spec, const GuestCommandCallbacks *callbacks, GuestCommand **ret,
+                         const char *what) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+
+        int r = guest_command_start(w->builder, spec, callbacks, w, ret, &e);
+        if (r < 0)
+                fail_error(w, what, &e);
+        return 0;
+}
+
 static int run_program(TemplateWarm *w, char **argv, const GuestCommandCallbacks *callbacks, GuestCommand **ret,
                        const char *what) {
-        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         const ExecSpec spec = {
                 .argv = argv,
                 .env = w->spec->env,
@@ -149,17 +162,20 @@ static int run_program(TemplateWarm *w, char **argv, const GuestCommandCallbacks
                 .user = w->spec->user,
         };
 
-        int r = guest_command_start(w->builder, &spec, callbacks, w, ret, &e);
-        if (r < 0)
-                fail_error(w, what, &e);
-        return 0;
+        return run_exec_spec(w, &spec, callbacks, ret, what);
 }
 
 static int run_shell(TemplateWarm *w, const char *command, const GuestCommandCallbacks *callbacks, GuestCommand **ret,
                      const char *what) {
         char *argv[] = { (char *) "sh", (char *) "-c", (char *) command, NULL };
+        StepCommand c;
 
-        return run_program(w, argv, callbacks, ret, what);
+        if (!w->steps)
+                return run_program(w, argv, callbacks, ret, what);
+        const StepState *state = guest_steps_state(w->steps);
+        step_command_shell(command, state, &c);
+        const ExecSpec spec = { .argv = c.argv, .env = state->env, .cwd = c.cwd, .user = c.user };
+        return run_exec_spec(w, &spec, callbacks, ret, what);
 }
 
 /* Copy. */
@@ -250,6 +266,55 @@ static int run_setup(TemplateWarm *w) {
         int n = snprintf(step, sizeof(step), "[%s]\n", what);
         w->callbacks->log(step, (size_t) n, w->userdata);
         return w->step == WARM_END ? 0 : run_shell(w, w->spec->setup[w->n_run], &setup_callbacks, &w->command, what);
+}
+
+/* Steps. */
+
+static bool on_step_begin(size_t n, void *userdata) {
+        TemplateWarm *w = userdata;
+        char step[48];
+
+        (void) snprintf(step, sizeof(step), "running step %zu of %zu", n + 1, w->spec->n_steps);
+        w->callbacks->progress(step, step_types[WARM_STEPS].percent, w->userdata);
+        if (w->step == WARM_END)
+                return false;
+        w->callbacks->step(n + 1, w->userdata);
+        return true;
+}
+
+static void on_step_log(const char *text, size_t size, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        w->callbacks->log(text, size, w->userdata);
+}
+
+static void on_steps_done(GuestSteps *g, const char *what, const sd_bus_error *error, const AgentExit *exit, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        if (error)
+                fail_start(w, what, error);
+        else if (what)
+                fail_exit(w, what, exit);
+        else {
+                static const char line[] = "[all steps are done]\n";
+
+                w->callbacks->log(line, strlen(line), w->userdata);
+                w->callbacks->step(w->spec->n_steps + 1, w->userdata);
+                warm_next(w);
+        }
+}
+
+static const GuestStepsCallbacks steps_callbacks = { .begin = on_step_begin, .log = on_step_log, .done = on_steps_done };
+
+static int run_steps(TemplateWarm *w) {
+        const StepState state = { .user = w->spec->user, .cwd = w->spec->cwd, .env = w->spec->env };
+
+        if (w->spec->n_steps == 0)
+                return 1;
+        int r = guest_steps_start(w->builder, w->spec->steps, w->spec->n_steps, &state, &steps_callbacks, w, &w->steps);
+        if (r < 0)
+                fail(w, r, "the first step: %s", strerror(-r));
+        return 0;
 }
 
 /* Start. */
@@ -462,6 +527,7 @@ static const WarmStepType step_types[_WARM_STEP_MAX] = {
         [WARM_BOOT] = { "booting a guest", 0, NULL },
         [WARM_COPY] = { "copying files into the guest", 20, run_copy },
         [WARM_SETUP] = { "setting the guest up", 25, run_setup },
+        [WARM_STEPS] = { "running the steps", 30, run_steps },
         [WARM_START] = { "starting the program that stays", 60, start_service },
         [WARM_READY] = { "waiting until it is ready", 65, start_ready },
         [WARM_EXEC] = { "warming up", 75, run_exec },
@@ -525,6 +591,7 @@ TemplateWarm *template_warm_free(TemplateWarm *w) {
         w->service = guest_command_free(w->service);
         w->touch = guest_touch_free(w->touch);
         w->copy = guest_copy_free(w->copy);
+        w->steps = guest_steps_free(w->steps);
         if (w->builder) {
                 sandbox_end(w->builder, VMM_EXIT_KILLED);
                 sandbox_free(w->builder);

@@ -7,6 +7,7 @@
  *      boot       a sandbox like any other, but a builder: see struct Sandbox
  *      copy       files and directories of the caller
  *      setup      commands, one after the other
+ *      steps      those of E2B's clients and Dockerfiles (template-steps.h), one after the other
  *      start      a program that stays, in the saved state too
  *      ready      a command, again and again until it succeeds
  *      exec       programs that do nothing, a file that is nothing: what the first exec in a sandbox would have to fetch is there
@@ -24,6 +25,8 @@ typedef struct TemplateWarm TemplateWarm;
 
 typedef struct TemplateWarmCallbacks {
         void (*progress)(const char *step, unsigned percent, void *userdata);
+        /* Of spec's steps that one begins, from 1 on; one more than there are: all are done. */
+        void (*step)(size_t n, void *userdata);
         /* What the commands print; not terminated. */
         void (*log)(const char *text, size_t size, void *userdata);
         /* Once, from the loop. r = 0, or a negative errno (-ECANCELED after a cancel) and why, for people. */

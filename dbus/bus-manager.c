@@ -294,6 +294,8 @@ const sd_bus_vtable bus_manager_vtable[] = {
 
         SD_BUS_METHOD_WITH_ARGS("BuildTemplate", SD_BUS_ARGS("s", name, "h", rootfs, "a{sv}", options),
                                 SD_BUS_RESULT("o", job), bus_method_build_template, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("DeriveTemplate", SD_BUS_ARGS("s", name, "s", source, "a{sv}", options),
+                                SD_BUS_RESULT("o", job), bus_method_derive_template, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("GetTemplate", SD_BUS_ARGS("s", name), SD_BUS_RESULT("o", template),
                                 method_get_template, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("ListTemplates", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(ssutto)", templates),

@@ -106,6 +106,45 @@ static int read_files(sd_bus_message *m, const BusOption *o, sd_bus_error *error
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
+void bus_steps_done(BusSteps *s) {
+        for (size_t i = 0; i < s->n; i++) {
+                free(s->steps[i].type);
+                strv_free(s->steps[i].args);
+        }
+        free(s->steps);
+        *s = (BusSteps) {};
+}
+
+static int read_step(sd_bus_message *m, BusSteps *s, sd_bus_error *error) {
+        TemplateStep *step = &s->steps[s->n];
+        const char *type;
+
+        int r = sd_bus_message_read_basic(m, 's', &type);
+        if (r < 0)
+                return r;
+        *step = (TemplateStep) { .type = strdup(type) };
+        s->n++;
+        return step->type ? bus_read_strings(m, &step->args, error) : -ENOMEM;
+}
+
+static int read_steps(sd_bus_message *m, const BusOption *o, sd_bus_error *error) {
+        BusSteps *s = o->value;
+
+        s->steps = new0(TemplateStep, TEMPLATE_STEPS_MAX);
+        if (!s->steps)
+                return -ENOMEM;
+        int r = sd_bus_message_enter_container(m, 'a', "(sas)");
+        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'r', "sas")) > 0) {
+                if (s->n == TEMPLATE_STEPS_MAX)
+                        return sd_bus_error_setf(error, BUS_ERROR_INVALID_ARGUMENT, "Option '%s' has more than %u entries",
+                                                 o->name, TEMPLATE_STEPS_MAX);
+                r = read_step(m, s, error);
+                if (r >= 0)
+                        r = sd_bus_message_exit_container(m);
+        }
+        return r < 0 ? r : sd_bus_message_exit_container(m);
+}
+
 static int read_value(sd_bus_message *m, const BusOption *o, sd_bus_error *error) {
         int r, flag;
 
@@ -134,6 +173,8 @@ static int read_value(sd_bus_message *m, const BusOption *o, sd_bus_error *error
                 return sd_bus_message_read_basic(m, 'h', o->value);
         case BUS_OPTION_FILES:
                 return read_files(m, o, error);
+        case BUS_OPTION_STEPS:
+                return read_steps(m, o, error);
         case BUS_OPTION_POLICY:
                 return bus_policy_read(m, o->value, error);
         }
@@ -147,6 +188,7 @@ static const char *type_signature(BusOptionType t) {
                 [BUS_OPTION_U32] = "u",    [BUS_OPTION_U64] = "t",      [BUS_OPTION_BOOL] = "b",
                 [BUS_OPTION_STRING] = "s", [BUS_OPTION_STRV] = "as",    [BUS_OPTION_DICT] = "a{ss}",
                 [BUS_OPTION_FD] = "h",      [BUS_OPTION_FILES] = "a(hs)", [BUS_OPTION_POLICY] = "a{sv}",
+                [BUS_OPTION_STEPS] = "a(sas)",
         };
         return signatures[t];
 }

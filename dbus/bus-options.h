@@ -10,6 +10,7 @@
 #include <systemd/sd-bus.h>
 
 #include "base/macros.h"
+#include "daemon/template-steps.h"
 
 typedef enum BusOptionType {
         BUS_OPTION_U32,
@@ -20,6 +21,7 @@ typedef enum BusOptionType {
         BUS_OPTION_DICT,   /* char ***, fresh, KEY=VALUE each */
         BUS_OPTION_FD,     /* borrowed from the message */
         BUS_OPTION_FILES,  /* BusFiles *, borrowed from the message */
+        BUS_OPTION_STEPS,  /* BusSteps *, fresh */
         BUS_OPTION_POLICY, /* BusPolicy *, see bus-policy.h */
 } BusOptionType;
 
@@ -32,6 +34,14 @@ typedef struct BusFiles {
                 const char *name;
         } files[BUS_FILES_MAX];
 } BusFiles;
+
+/* Of a build: a type with its arguments each; what is wrong in them their user knows. */
+typedef struct BusSteps {
+        TemplateStep *steps;
+        size_t n;
+} BusSteps;
+void bus_steps_done(BusSteps *s);
+#define _cleanup_bus_steps_ _cleanup_(bus_steps_done)
 
 #define BUS_OPTION_NONZERO 1U /* a number that is given must not be 0 */
 

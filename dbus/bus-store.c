@@ -26,6 +26,22 @@ static void on_done(Manager *m, const sd_bus_error *error, void *userdata) {
                 (void) sd_bus_reply_method_return(call, NULL);
 }
 
+/* Where one of the actor's tenants alone has that name. */
+static Template *find_of_tenants(const TemplateStore *store, uid_t actor, const char *name, const char *tag) {
+        Template *found = NULL;
+
+        for (size_t i = 0; i < store->n_templates; i++) {
+                Template *t = store->templates[i];
+
+                if (t->owner_uid != actor || template_store_find_name(store, actor, t->tenant, name, tag) != t)
+                        continue;
+                if (found)
+                        return NULL;
+                found = t;
+        }
+        return found;
+}
+
 /* The template whose name is to be taken away; by that name alone. */
 static int find_named(uid_t actor, const char *name, const char *tag, Template **ret, sd_bus_error *error) {
         const TemplateStore *store = bus_front->manager->templates;
@@ -33,6 +49,8 @@ static int find_named(uid_t actor, const char *name, const char *tag, Template *
 
         if (!t)
                 t = template_store_find_name(store, 0, NULL, name, tag);
+        if (!t)
+                t = find_of_tenants(store, actor, name, tag);
         if (!t)
                 return sd_bus_error_setf(error, BUS_ERROR_NO_SUCH_TEMPLATE,
                                          "No template has the name '%s:%s'; 'cubectl template list' shows what there is", name, tag);

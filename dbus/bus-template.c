@@ -4,11 +4,14 @@
 #include "dbus/bus-policy.h"
 #include "dbus/bus-tenant.h"
 
+/* The last of the options of a build. */
+#define ROOT_OPTIONS 8U
+
 /* What a build without a guest can't do is refused: it would not be what was asked for. */
 static int check_cold(const TemplateWarmSpec *warm, const BusPolicy *build_policy, sd_bus_error *error) {
-        if (warm->n_copies > 0 || warm->setup || warm->start || warm->ready || build_policy->given)
+        if (warm->n_copies > 0 || warm->setup || warm->n_steps > 0 || warm->start || warm->ready || build_policy->given)
                 return sd_bus_error_set(error, BUS_ERROR_INVALID_ARGUMENT,
-                                        "With warm=false nothing is run in a guest, so copy, setup, start, ready and "
+                                        "With warm=false nothing is run in a guest, so copy, setup, steps, start, ready and "
                                         "build-network-policy don't go with it");
         return 0;
 }
@@ -26,34 +29,43 @@ static void set_defaults(const Config *config, TemplateBuildParams *params) {
         params->kernel_path = config->kernel_path;
 }
 
-int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+/* What a template on another one is to be like, where nothing is said. */
+static int set_base(const char *source, uid_t actor, TemplateBuildParams *params, sd_bus_error *error) {
+        Template *t;
+
+        int r = bus_find_template(actor, NULL, source, &t, error);
+        if (r < 0)
+                return r;
+        params->base = t;
+        params->mem_bytes = t->mem_bytes;
+        params->cpus = t->cpus;
+        params->disk_bytes = t->disk_bytes;
+        params->cmdline = t->cmdline;
+        return 0;
+}
+
+/* source: of the template that it stands on; NULL: it has a root file system of its own. */
+static int build(sd_bus_message *m, const char *name, const char *source, int rootfs_fd, sd_bus_error *error) {
         Manager *manager = bus_front->manager;
         TemplateBuildParams params = TEMPLATE_BUILD_PARAMS_INIT;
         _cleanup_(loaded_policy_unrefp) LoadedPolicy *loaded = NULL, *build_loaded = NULL;
         _cleanup_bus_policy_ BusPolicy policy = {}, build_policy = {};
         _cleanup_strv_ char **setup = NULL, **env = NULL, **aliases = NULL;
+        _cleanup_bus_steps_ BusSteps steps = {};
         _cleanup_free_ char *base = NULL, *tag = NULL;
         TemplateCopy copies[BUS_FILES_MAX];
         TemplateWarmSpec warm = { .copies = copies };
         BusFiles files = {};
         bool want_warm = true;
         char path[CUBE_BUS_PATH_MAX];
-        const char *name;
         Job *job = NULL;
         const BusOption options[] = {
-                { "image", BUS_OPTION_STRING, &params.image, 0 },
-                { "kernel", BUS_OPTION_FD, &params.kernel_fd, 0 },
-                { "kernel-name", BUS_OPTION_STRING, &params.kernel_name, 0 },
-                { "modules", BUS_OPTION_FD, &params.modules_fd, 0 },
-                { "no-modules", BUS_OPTION_BOOL, &params.no_modules, 0 },
-                { "cmdline", BUS_OPTION_STRING, &params.cmdline, 0 },
                 { "memory", BUS_OPTION_U64, &params.mem_bytes, BUS_OPTION_NONZERO },
                 { "cpus", BUS_OPTION_U32, &params.cpus, BUS_OPTION_NONZERO },
-                { "disk", BUS_OPTION_U64, &params.disk_bytes, BUS_OPTION_NONZERO },
                 { "alias", BUS_OPTION_STRV, &aliases, 0 },
                 { "timeout", BUS_OPTION_U64, &params.timeout_usec, BUS_OPTION_NONZERO },
-                { "warm", BUS_OPTION_BOOL, &want_warm, 0 },
                 { "copy", BUS_OPTION_FILES, &files, 0 },
+                { "steps", BUS_OPTION_STEPS, &steps, 0 },
                 { "setup", BUS_OPTION_STRV, &setup, 0 },
                 { "start", BUS_OPTION_STRING, &warm.start, 0 },
                 { "no-start", BUS_OPTION_BOOL, &warm.no_start, 0 },
@@ -65,22 +77,35 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
                 { "network-policy", BUS_OPTION_POLICY, &policy, 0 },
                 { "build-network-policy", BUS_OPTION_POLICY, &build_policy, 0 },
                 { "tenant", BUS_OPTION_STRING, &params.tenant, 0 },
+                /* What a template below has settled. */
+                { "image", BUS_OPTION_STRING, &params.image, 0 },
+                { "kernel", BUS_OPTION_FD, &params.kernel_fd, 0 },
+                { "kernel-name", BUS_OPTION_STRING, &params.kernel_name, 0 },
+                { "modules", BUS_OPTION_FD, &params.modules_fd, 0 },
+                { "no-modules", BUS_OPTION_BOOL, &params.no_modules, 0 },
+                { "cmdline", BUS_OPTION_STRING, &params.cmdline, 0 },
+                { "disk", BUS_OPTION_U64, &params.disk_bytes, BUS_OPTION_NONZERO },
+                { "warm", BUS_OPTION_BOOL, &want_warm, 0 },
         };
+        const size_t n_options = ELEMENTSOF(options) - (source ? ROOT_OPTIONS : 0);
 
-        int r = sd_bus_message_read(m, "sh", &name, &params.rootfs_fd);
-        if (r < 0)
-                return r;
+        params.rootfs_fd = rootfs_fd;
         const BusAccess access = {
                 .action = POLKIT_TEMPLATES, .owner = BUS_OWNER_NONE, .key = "template", .value = name,
         };
-        r = bus_authorize(m, &access, &params.owner_uid, error);
+        int r = bus_authorize(m, &access, &params.owner_uid, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
 
         set_defaults(&manager->config, &params);
-        r = bus_options_read(m, options, ELEMENTSOF(options), error);
+        r = source ? set_base(source, params.owner_uid, &params, error) : 0;
+        if (r >= 0)
+                r = bus_options_read(m, options, n_options, error);
         if (r >= 0)
                 r = bus_tenant_check(params.owner_uid, params.tenant, error);
+        /* Whose it is to be is known only now. */
+        if (r >= 0 && source && params.tenant)
+                r = bus_find_template(params.owner_uid, params.tenant, params.base->id, &params.base, error);
         if (r >= 0)
                 r = bus_parse_template_name(name, &base, &tag, error);
         if (r >= 0)
@@ -93,6 +118,8 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         for (; warm.n_copies < files.n; warm.n_copies++)
                 copies[warm.n_copies] = (TemplateCopy) { files.files[warm.n_copies].fd, files.files[warm.n_copies].name };
         warm.setup = setup;
+        warm.steps = steps.steps;
+        warm.n_steps = steps.n;
         warm.env = env;
         params.warm = want_warm ? &warm : NULL;
         r = want_warm ? 0 : check_cold(&warm, &build_policy, error);
@@ -111,6 +138,21 @@ int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *e
         if (r < 0)
                 return r;
         return sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_JOB, job->id));
+}
+
+int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *name;
+        int rootfs_fd;
+
+        int r = sd_bus_message_read(m, "sh", &name, &rootfs_fd);
+        return r < 0 ? r : build(m, name, NULL, rootfs_fd, error);
+}
+
+int bus_method_derive_template(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *name, *source;
+
+        int r = sd_bus_message_read(m, "ss", &name, &source);
+        return r < 0 ? r : build(m, name, source, -EBADF, error);
 }
 
 static void on_removed(Manager *m, const sd_bus_error *error, void *userdata) {

@@ -152,7 +152,7 @@ static bool is_noncharacter(const uint8_t *p, size_t n) {
 }
 
 /* libsystemd takes no noncharacters, which Unicode has for internal use, and JSON does not forbid. */
-static bool bus_takes(const char *s) {
+bool text_fits_bus(const char *s) {
         const uint8_t *p = (const uint8_t *) s;
 
         for (size_t left = strlen(s), n; left > 0; p += n, left -= n) {
@@ -171,7 +171,7 @@ int field_string_map(json_object *o, const char *name, json_object **ret, ErrorT
         json_object_object_foreach(*ret, key, value) {
                 if (!string_whole(value))
                         return error_text(error, "validation error: field '%s' is not a map of strings", name);
-                if (!bus_takes(key) || !bus_takes(json_object_get_string(value)))
+                if (!text_fits_bus(key) || !text_fits_bus(json_object_get_string(value)))
                         return error_text(error, "validation error: field '%s' has a character that stands for none", name);
         }
         return 1;

@@ -13,6 +13,8 @@ void config_init(GatewayConfig *c) {
                 .default_internet = true,
                 .timeout_max_usec = 24 * 3600 * USEC_PER_SEC,
                 .rate = { .per_second = 20, .burst = 100 },
+                .upload_max = UINT64_C(2) * 1024 * 1024 * 1024,
+                .uploads_max = UINT64_C(8) * 1024 * 1024 * 1024,
                 .body_max = 1024 * 1024,
                 .connections_max = 1024,
                 .request_usec = 30 * USEC_PER_SEC,
@@ -56,6 +58,18 @@ static int parse_body_max(const char *s, size_t *ret) {
         return 0;
 }
 
+static int parse_upload_max(const char *s, uint64_t *ret) {
+        uint64_t v;
+
+        int r = parse_size(s, &v);
+        if (r < 0)
+                return r;
+        if (v < 4096 || v > INT64_MAX)
+                return -ERANGE;
+        *ret = v;
+        return 0;
+}
+
 /* -ENOENT: no such key. */
 static int set_key(GatewayConfig *c, const char *key, const char *value) {
         if (streq(key, "DefaultInternetAccess")) {
@@ -72,6 +86,10 @@ static int set_key(GatewayConfig *c, const char *key, const char *value) {
                 return parse_count(value, 1, 1000000, &c->rate.burst);
         if (streq(key, "BodyMax"))
                 return parse_body_max(value, &c->body_max);
+        if (streq(key, "UploadMax"))
+                return parse_upload_max(value, &c->upload_max);
+        if (streq(key, "UploadsMax"))
+                return parse_upload_max(value, &c->uploads_max);
         if (streq(key, "ConnectionsMax"))
                 return parse_count(value, 1, 16384, &c->connections_max);
         if (streq(key, "RequestTimeoutSec"))

@@ -14,6 +14,8 @@ typedef struct GatewayConfig {
         uint64_t timeout_max_usec;   /* TimeoutMaxSec=24h: the longest that a client can ask for */
         RateLimit rate;              /* RequestsPerSecond=20, RequestsBurst=100; of a key */
         size_t body_max;             /* BodyMax=1M */
+        uint64_t upload_max;         /* UploadMax=2G: the files of one step */
+        uint64_t uploads_max;        /* UploadsMax=8G: all that is kept of a tenant's */
         uint32_t connections_max;    /* ConnectionsMax=1024 */
         uint64_t request_usec;       /* RequestTimeoutSec=30s: for a client to send one, and to take the answer */
         uint64_t keepalive_usec;     /* KeepAliveSec=650s */

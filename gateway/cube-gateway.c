@@ -8,9 +8,11 @@
 #include <sysexits.h>
 #include <systemd/sd-daemon.h>
 
+#include "gateway/builds.h"
 #include "gateway/bus-keys.h"
 #include "gateway/cubed.h"
 #include "gateway/log.h"
+#include "gateway/uploads.h"
 
 #define KEYS_FILE "keys.json"
 #define HOST_KEY_NAME "host-key"
@@ -129,13 +131,22 @@ static int load_keys(Gateway *g, const Arguments *a) {
         return 0;
 }
 
+static int open_uploads(Gateway *g, const Arguments *a) {
+        const char *state = a->state ?: getenv("STATE_DIRECTORY");
+
+        int r = uploads_open(state, &g->files_fd, &g->builds_fd);
+        return r < 0 ? log_error_errno(r, "What clients upload could not be kept in %s: %m", state) : 0;
+}
+
 static int load_all(Gateway *g, const Arguments *a) {
         config_init(&g->config);
         int r = config_load(&g->config, a->config, warn_config, NULL);
         if (r < 0)
                 return log_error_errno(r, "The configuration %s could not be read: %m", a->config);
         r = load_host_key(g, a);
-        return r < 0 ? r : load_keys(g, a);
+        if (r >= 0)
+                r = load_keys(g, a);
+        return r < 0 ? r : open_uploads(g, a);
 }
 
 static int passed_socket(int *ret) {
@@ -165,6 +176,8 @@ static int start(Gateway *g, int listen_fd) {
                 r = cubed_new(g->bus, &g->cubed);
         if (r >= 0)
                 r = metrics_new(&g->metrics);
+        if (r >= 0)
+                r = builds_new(g, &g->builds);
         if (r < 0) {
                 safe_close(listen_fd);
                 return log_error_errno(r, "The system bus could not be reached: %m");
@@ -181,17 +194,20 @@ static int start(Gateway *g, int listen_fd) {
 static void stop(Gateway *g) {
         http_server_free(g->http);
         bus_keys_free(g->bus_keys);
+        builds_free(g->builds);
         cubed_free(g->cubed);
         metrics_free(g->metrics);
         keys_free(g->keys);
         free(g->keys_error);
         sd_bus_flush_close_unref(g->bus);
         sd_event_unref(g->event);
+        safe_close(g->files_fd);
+        safe_close(g->builds_fd);
         explicit_bzero(&g->host_key, sizeof(g->host_key));
 }
 
 static int run(const Arguments *a) {
-        Gateway g = { .uid = geteuid() };
+        Gateway g = { .uid = geteuid(), .files_fd = -EBADF, .builds_fd = -EBADF };
         int listen_fd = -EBADF;
 
         int r = load_all(&g, a);

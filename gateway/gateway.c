@@ -13,6 +13,8 @@
 /* What is read of a refused one. */
 #define DISCARD_MAX (128U * 1024U * 1024U)
 #define BODIES (64U)
+/* As long as E2B's clients wait. */
+#define UPLOAD_USEC (UINT64_C(60) * 60 * USEC_PER_SEC)
 /* Of all that are kept, whatever BodyMax= says: the unit has a MemoryMax=. */
 #define BODIES_BYTES_MAX (128U * 1024U * 1024U)
 
@@ -86,7 +88,7 @@ static void on_begin(Request *r, void *userdata) {
         /* At once: a body is kept only of who has a key. */
         if (route_is_open(r))
                 request_reply(r, MHD_HTTP_NO_CONTENT);
-        else
+        else if (!route_begin(r))
                 (void) check_key(g, r);
 }
 
@@ -105,6 +107,8 @@ static void on_done(Request *r, void *userdata) {
         r->share = share_put(r->share);
         if (r->url.text && route_is_open(r))
                 return;
+        if (r->signed_url)
+                r->target[strcspn(r->target, "?")] = 0;
         const AuditRequest a = {
                 .key = r->key, .tenant = r->tenant, .method = r->method, .path = r->target, .sandbox = r->sandbox_id,
                 .status = r->status,
@@ -122,6 +126,7 @@ int gateway_listen(Gateway *g, int listen_fd) {
                 .first_usec = g->config.request_usec,
                 .keepalive_usec = g->config.keepalive_usec,
                 .request_usec = g->config.request_usec,
+                .upload_usec = UPLOAD_USEC,
         };
 
         return http_server_new(g->event, listen_fd, &limits, &handlers, g, &g->http);

@@ -5,7 +5,7 @@
  *
  * A request is let in by its key (gateway.c), finds its operation (routes.c), and is carried out by calls to cubed
  * (cubed.c), one after the other, each continued by a callback. All truth about sandboxes is cubed's: nothing is kept
- * here but the keys, and figures that were asked for lately. */
+ * here but the keys, figures that were asked for lately, and what clients have sent for builds of templates. */
 
 #include <systemd/sd-bus.h>
 
@@ -19,6 +19,7 @@
 
 typedef struct BusKeys BusKeys;
 typedef struct Cubed Cubed;
+typedef struct Builds Builds;
 
 struct Gateway {
         sd_event *event;
@@ -32,6 +33,8 @@ struct Gateway {
         Metrics *metrics;
         GatewayConfig config;
         HostKey host_key;
+        Builds *builds;
+        int files_fd, builds_fd;   /* see uploads.h */
         uid_t uid;                 /* ours: the owner of all that is made here */
 };
 

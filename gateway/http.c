@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "gateway/http.h"
+#include "gateway/uploads.h"
 
 #define JSON_TYPE "application/json; charset=utf-8"
 #define CHECK_USEC (250 * USEC_PER_MSEC)
@@ -135,6 +136,8 @@ static Request *request_free(Request *r) {
         json_object_put(r->forked);
         json_object_put(r->listed);
         json_object_put(r->wanted);
+        json_object_put(r->names);
+        upload_free(r->upload);
         url_done(&r->url);
         free(r->method);
         free(r->target);
@@ -312,6 +315,7 @@ static enum MHD_Result begin(Request *r, struct MHD_Connection *mhd, const char 
         if (!r->method)
                 return MHD_NO;
         r->begun = true;
+        r->begun_usec = now_usec();
         if (!framing_clear(r)) {
                 request_reply_error(r, MHD_HTTP_BAD_REQUEST, "The length of this request is not clear");
                 return send_reply(r, true);
@@ -334,11 +338,27 @@ static void drop_body(Request *r) {
         r->body = NULL;
 }
 
+static enum MHD_Result take_upload(Request *r, const char *data, size_t size) {
+        Connection *c = connection_of(r->connection);
+
+        int k = upload_write(r->upload, data, size);
+        if (k < 0) {
+                request_reply_error(r, k == -EFBIG ? MHD_HTTP_BAD_REQUEST : MHD_HTTP_INSUFFICIENT_STORAGE,
+                                    k == -EFBIG ? "The body is longer than its Content-Length says" : "There is no room for these files");
+                return discard(r, size);
+        }
+        if (now_usec() - r->begun_usec < r->server->limits.upload_usec)
+                set_deadline(c, r->server->limits.request_usec);
+        return MHD_YES;
+}
+
 static enum MHD_Result take_body(Request *r, const char *data, size_t size) {
         HttpServer *s = r->server;
 
         if (r->status != 0)
                 return discard(r, size);
+        if (r->upload)
+                return take_upload(r, data, size);
         if (size > s->limits.body_max - r->body_size) {
                 drop_body(r);
                 request_reply_error(r, MHD_HTTP_CONTENT_TOO_LARGE, "The body of a request can have %zu bytes at most",

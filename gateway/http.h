@@ -20,6 +20,7 @@ typedef struct HttpLimits {
         uint64_t first_usec;         /* from connecting to the first line */
         uint64_t keepalive_usec;     /* from an answer to the next first line, for who has a key; else first_usec */
         uint64_t request_usec;       /* from there to the end of the body; and for the answer */
+        uint64_t upload_usec;        /* for a body that is an upload, of which something comes every request_usec */
 } HttpLimits;
 
 typedef struct HttpHandlers {

@@ -22,3 +22,12 @@ void reply_policy_error(Request *r, const sd_bus_error *error);
 
 /* op-snapshot.c: one of the tenant's, by its id or name as r->ref has it; found gets NULL when there is none. */
 void snapshot_find(Request *r, void (*found)(Request *r, const char *snapshot));
+
+/* op-template.c. All names into r->names, then goes on; or the request is answered. */
+void template_names(Request *r, void (*then)(Request *r));
+/* And the one that r->ref means into r->template, with an empty id when there is none. */
+void template_find(Request *r, void (*then)(Request *r));
+/* 0 with r->ref of what the path names, or the request is answered. */
+int template_read_ref(Request *r);
+/* Answers 404: r->ref means none. */
+void reply_no_template(Request *r);

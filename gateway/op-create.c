@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Creating a sandbox, from a template or from a snapshot of the tenant's. A bare name is a template's first: only when
- * cubed has none of that name are the snapshots looked through. It is answered when its guest serves clients. */
+/* Creating a sandbox, from a template or from a snapshot of the tenant's. A name is a template's first: only when there
+ * is none of that name are the snapshots looked through. It is answered when its guest serves clients. */
 
 #include <stdio.h>
 
@@ -81,19 +81,21 @@ static void create(Request *r) {
         cubed_call_asking(r, m, k, on_created);
 }
 
-static void reply_no_template(Request *r) {
-        if (r->ref.tag[0])
-                request_reply_error(r, MHD_HTTP_NOT_FOUND, "tag '%s' does not exist for template '%s'", r->ref.tag, r->ref.name);
-        else
-                request_reply_error(r, MHD_HTTP_NOT_FOUND, "template '%s' not found", r->ref.name);
-}
-
 static void on_found(Request *r, const char *snapshot) {
         if (!snapshot) {
                 reply_no_template(r);
                 return;
         }
         (void) snprintf(r->source, sizeof(r->source), "snapshot:%s", snapshot);
+        create(r);
+}
+
+static void on_template(Request *r) {
+        if (!r->template.cubed_id[0]) {
+                snapshot_find(r, on_found);
+                return;
+        }
+        (void) snprintf(r->source, sizeof(r->source), "template:%s", r->template.cubed_id);
         create(r);
 }
 
@@ -123,8 +125,9 @@ static void serve(Request *r) {
 static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
         const char *id;
 
-        if (error && sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_TEMPLATE) && startswith(r->source, "template:")) {
-                snapshot_find(r, on_found);
+        /* Removed meanwhile. */
+        if (error && sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_TEMPLATE)) {
+                reply_no_template(r);
                 return;
         }
         if (error) {
@@ -154,11 +157,6 @@ void op_create(Request *r) {
                 request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Invalid template reference: %.100s", s.template_ref);
         else if (k < 0)
                 reply_no_template(r);
-        else if (r->ref.own)
-                snapshot_find(r, on_found);
-        else {
-                (void) snprintf(r->source, sizeof(r->source), r->ref.tag[0] ? "template:%s:%s" : "template:%s%s",
-                                r->ref.name, r->ref.tag);
-                create(r);
-        }
+        else
+                template_find(r, on_template);
 }

@@ -1,95 +1,154 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Templates, as far as they are there: those of root, which all tenants may use. */
+/* Templates: those of root, which all tenants may use, and those that a tenant has built. */
 
 #include <stdio.h>
 
+#include "gateway/json-maker.h"
 #include "gateway/op-common.h"
 
 #define MEBIBYTE (1024 * 1024)
 
-/* A name of cubed's, NAME:TAG, and the same as clients ask for it, without the tag. */
-static int add_name(json_object *names, json_object *aliases, const char *name) {
-        size_t n = strcspn(name, ":");
+/* Listing. */
 
-        if (!*name)
-                return 0;
-        if (json_object_array_add(names, json_object_new_string(name)) < 0)
-                return -ENOMEM;
-        for (size_t i = 0; i < json_object_array_length(aliases); i++) {
-                const char *other = json_object_get_string(json_object_array_get_idx(aliases, i));
-                if (strlen(other) == n && memcmp(other, name, n) == 0)
-                        return 0;
-        }
-        return json_object_array_add(aliases, json_object_new_string_len(name, (int) n)) < 0 ? -ENOMEM : 0;
-}
+/* A name of cubed's as an entry of ListTemplateNames. */
+static json_object *name_entry(json_object *p, const char *name) {
+        json_object *e = json_object_new_array();
 
-/* Both lists are the caller's. */
-static int collect_names(json_object *p, json_object *names, json_object *aliases) {
-        json_object *more = info_get(p, "Aliases");
-
-        int r = names && aliases ? add_name(names, aliases, info_string(p, "Name")) : -ENOMEM;
-        for (size_t i = 0; r >= 0 && json_object_is_type(more, json_type_array) && i < json_object_array_length(more); i++)
-                r = add_name(names, aliases, strempty(json_object_get_string(json_object_array_get_idx(more, i))));
-        return r;
-}
-
-static json_object *template_to_json(json_object *p) {
-        json_object *o = json_object_new_object(), *names = json_object_new_array(), *aliases = json_object_new_array();
-        const char *id = info_string(p, "Id");
-        char created[TIMESTAMP_MAX];
-
-        (void) timestamp_format(created, info_u64(p, "CreatedTimestamp"));
-        if (o && collect_names(p, names, aliases) >= 0 &&
-            json_object_object_add(o, "templateID", json_object_new_string(id)) == 0 &&
-            json_object_object_add(o, "buildID", json_object_new_string(id)) == 0 &&
-            json_object_object_add(o, "public", json_object_new_boolean(true)) == 0 &&
-            json_object_object_add(o, "aliases", json_object_get(aliases)) == 0 &&
-            json_object_object_add(o, "names", json_object_get(names)) == 0 &&
-            json_object_object_add(o, "cpuCount", json_object_new_uint64(info_u64(p, "CPUs"))) == 0 &&
-            json_object_object_add(o, "memoryMB", json_object_new_uint64(info_u64(p, "Memory") / MEBIBYTE)) == 0 &&
-            json_object_object_add(o, "diskSizeMB", json_object_new_uint64(info_u64(p, "Disk") / MEBIBYTE)) == 0 &&
-            json_object_object_add(o, "buildStatus", json_object_new_string("ready")) == 0 &&
-            json_object_object_add(o, "createdAt", json_object_new_string(created)) == 0 &&
-            json_object_object_add(o, "updatedAt", json_object_new_string(created)) == 0 &&
-            json_object_object_add(o, "envdVersion", json_object_new_string(ENVD_VERSION)) == 0) {
-                json_object_put(names);
-                json_object_put(aliases);
-                return o;
-        }
-        json_object_put(names);
-        json_object_put(aliases);
-        json_object_put(o);
+        if (json_append(e, json_object_new_string(name)) && json_append(e, json_object_new_uint64(info_u64(p, "Owner"))) &&
+            json_append(e, json_object_new_string(info_string(p, "Id"))))
+                return e;
+        json_object_put(e);
         return NULL;
 }
 
-static bool is_public(json_object *properties) {
-        return info_get(properties, "Owner") && info_u64(properties, "Owner") == 0;
+static bool add_names_of(json_object *p, json_object *names) {
+        json_object *more = info_get(p, "Aliases");
+        bool ok = !*info_string(p, "Name") || json_append(names, name_entry(p, info_string(p, "Name")));
+
+        for (size_t i = 0; ok && json_object_is_type(more, json_type_array) && i < json_object_array_length(more); i++)
+                ok = json_append(names, name_entry(p, strempty(json_object_get_string(json_object_array_get_idx(more, i)))));
+        return ok;
+}
+
+static bool has(json_object *list, const char *s) {
+        for (size_t i = 0; i < json_object_array_length(list); i++)
+                if (streq(strempty(json_object_get_string(json_object_array_get_idx(list, i))), s))
+                        return true;
+        return false;
+}
+
+/* What one template is called by whoever may see it. */
+typedef struct Called {
+        json_object *names, *aliases;   /* NAME:TAG, as cubed has it for the host's; NAME */
+        char name[TEMPLATE_REF_MAX];    /* the first */
+        char build[BUILD_ID_SIZE];      /* of a tenant's */
+        bool own, is_default;
+} Called;
+
+/* false: not to be seen, or without memory; then *ret_failed. */
+static bool called(const Request *r, json_object *p, Called *ret, bool *ret_failed) {
+        json_object *entries = json_object_new_array();
+        char full[2 * TEMPLATE_REF_MAX];
+        TemplateName n;
+
+        *ret = (Called) { .names = json_object_new_array(), .aliases = json_object_new_array() };
+        bool ok = ret->names && ret->aliases && add_names_of(p, entries);
+        for (size_t i = 0; ok && i < json_object_array_length(entries); i++) {
+                if (!template_name_parse(json_object_array_get_idx(entries, i), r->tenant, r->gateway->uid, &n))
+                        continue;
+                ret->own = n.own;
+                if (!*ret->name)
+                        strcpy(ret->name, n.name);
+                if (n.is_build) {
+                        memcpy(ret->build, n.tag, sizeof(ret->build));
+                        continue;
+                }
+                ret->is_default = ret->is_default || streq(n.tag, DEFAULT_TAG);
+                (void) snprintf(full, sizeof(full), "%s:%s", n.name, n.host && streq(n.tag, DEFAULT_TAG) ? "latest" : n.tag);
+                ok = json_append(ret->names, json_object_new_string(full)) &&
+                     (has(ret->aliases, n.name) || json_append(ret->aliases, json_object_new_string(n.name)));
+        }
+        json_object_put(entries);
+        *ret_failed = !ok;
+        /* The host's without a name are listed as well. */
+        return ok && (*ret->name || info_u64(p, "Owner") == 0);
+}
+
+static void called_done(Called *c) {
+        json_object_put(c->names);
+        json_object_put(c->aliases);
+}
+
+static json_object *template_to_json(const Request *r, json_object *p, const Called *c) {
+        const char *id = info_string(p, "Id");
+        char public_id[TEMPLATE_ID_SIZE];
+        JsonMaker m = json_maker_new();
+
+        template_public_id(r->tenant, c->name, public_id);
+        json_put_string(&m, "templateID", c->own ? public_id : id);
+        json_put_string(&m, "buildID", c->own && *c->build ? c->build : id);
+        json_put(&m, "public", json_object_new_boolean(!c->own));
+        json_put(&m, "aliases", json_object_get(c->aliases));
+        json_put(&m, "names", json_object_get(c->names));
+        json_put(&m, "cpuCount", json_object_new_uint64(info_u64(p, "CPUs")));
+        json_put(&m, "memoryMB", json_object_new_uint64(info_u64(p, "Memory") / MEBIBYTE));
+        json_put(&m, "diskSizeMB", json_object_new_uint64(info_u64(p, "Disk") / MEBIBYTE));
+        json_put_string(&m, "buildStatus", "ready");
+        json_put_time(&m, "createdAt", info_u64(p, "CreatedTimestamp"));
+        json_put_time(&m, "updatedAt", info_u64(p, "CreatedTimestamp"));
+        json_put_string(&m, "envdVersion", ENVD_VERSION);
+        return json_maker_done(&m);
+}
+
+/* One of a tenant's is in the list once: as what its name without a tag stands for, or as the last that was built. */
+static bool put_in_place(json_object *list, json_object *o, bool is_default) {
+        const char *id = info_string(o, "templateID");
+
+        for (size_t i = 0; i < json_object_array_length(list); i++) {
+                json_object *there = json_object_array_get_idx(list, i);
+                if (!streq(info_string(there, "templateID"), id))
+                        continue;
+                if (is_default || strcmp(info_string(there, "createdAt"), info_string(o, "createdAt")) < 0)
+                        return json_object_array_put_idx(list, i, o) == 0;
+                json_object_put(o);
+                return true;
+        }
+        return json_append(list, o);
+}
+
+static bool add_template(const Request *r, json_object *p, json_object *list) {
+        bool failed = false, ok = true;
+        Called c;
+
+        if (called(r, p, &c, &failed)) {
+                json_object *o = template_to_json(r, p, &c);
+                ok = o && put_in_place(list, o, c.is_default);
+        }
+        called_done(&c);
+        return ok && !failed;
 }
 
 static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        json_object *all = json_object_new_array(), *list = json_object_new_array();
+        json_object *all, *list;
 
-        int k = all && list ? 0 : -ENOMEM;
-        if (k >= 0 && !error)
-                k = bus_objects_to_json(reply, CUBE_BUS_TEMPLATE, all);
-        for (size_t i = 0; k >= 0 && !error && i < json_object_array_length(all); i++) {
-                json_object *p = json_object_array_get_idx(all, i), *o = is_public(p) ? template_to_json(p) : NULL;
-                if (is_public(p) && (!o || json_object_array_add(list, o) < 0)) {
-                        json_object_put(o);
-                        k = -ENOMEM;
-                }
+        if (error) {
+                reply_cubed_error(r, error);
+                return;
         }
+        all = json_object_new_array();
+        list = json_object_new_array();
+        int k = all && list ? bus_objects_to_json(reply, CUBE_BUS_TEMPLATE, all) : -ENOMEM;
+        for (size_t i = 0; k >= 0 && i < json_object_array_length(all); i++)
+                if (!add_template(r, json_object_array_get_idx(all, i), list))
+                        k = -ENOMEM;
         json_object_put(all);
-        if (!error && k >= 0) {
+        if (k >= 0) {
                 request_reply_json(r, MHD_HTTP_OK, list);
                 return;
         }
         json_object_put(list);
-        if (error)
-                reply_cubed_error(r, error);
-        else
-                reply_errno(r, k);
+        reply_errno(r, k);
 }
 
 void op_templates(Request *r) {
@@ -99,86 +158,83 @@ void op_templates(Request *r) {
         cubed_call(r, m, k, on_templates);
 }
 
-static void get_template(Request *r, CubedDone done) {
+/* Which one is meant. */
+
+static void on_names(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        if (error) {
+                reply_cubed_error(r, error);
+                return;
+        }
+        json_object_put(r->names);
+        r->names = NULL;
+        int k = bus_to_json(reply, &r->names);
+        if (k < 0)
+                reply_errno(r, k);
+        else
+                r->then(r);
+}
+
+void template_names(Request *r, void (*then)(Request *r)) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        char name[2 * TEMPLATE_REF_MAX];
 
-        (void) snprintf(name, sizeof(name), r->ref.tag[0] ? "%s:%s" : "%s%s", r->ref.name, r->ref.tag);
-        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "GetTemplate", &m);
-        if (k >= 0)
-                k = sd_bus_message_append(m, "s", name);
-        cubed_call(r, m, k, done);
+        r->then = then;
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "ListTemplateNames", &m);
+        cubed_call(r, m, k, on_names);
 }
 
-static void reply_no_template(Request *r) {
-        request_reply_error(r, MHD_HTTP_NOT_FOUND, "template '%.100s' not found", r->template_ref);
+static void on_names_to_find(Request *r) {
+        (void) template_names_find(r->names, r->tenant, r->gateway->uid, &r->ref, &r->template);
+        r->then_found(r);
 }
 
-/* 0, or the request is answered. */
-static int read_ref(Request *r) {
+void template_find(Request *r, void (*then)(Request *r)) {
+        r->then_found = then;
+        template_names(r, on_names_to_find);
+}
+
+void reply_no_template(Request *r) {
+        if (r->ref.tag[0] && r->template.name_is_known)
+                request_reply_error(r, MHD_HTTP_NOT_FOUND, "tag '%s' does not exist for template '%s'", r->ref.tag, r->ref.name);
+        else
+                request_reply_error(r, MHD_HTTP_NOT_FOUND, "template '%s' not found", r->ref.name);
+}
+
+int template_read_ref(Request *r) {
         int k = template_ref_parse(r->template_ref, r->tenant, &r->ref);
 
         if (k == -EINVAL)
                 request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Invalid template reference: %.100s", r->template_ref);
         else if (k < 0)
-                reply_no_template(r);
+                request_reply_error(r, MHD_HTTP_NOT_FOUND, "template '%.100s' not found", r->template_ref);
         return k;
 }
 
-static void on_alias(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        const char *path = NULL, *id = NULL;
-        json_object *o;
+static void reply_alias(Request *r) {
+        char id[TEMPLATE_ID_SIZE];
 
-        if (error && sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_TEMPLATE)) {
+        if (!r->template.cubed_id[0]) {
                 reply_no_template(r);
                 return;
         }
-        if (error) {
-                reply_cubed_error(r, error);
-                return;
-        }
-        int k = sd_bus_message_read(reply, "o", &path);
-        if (k >= 0)
-                id = startswith(path, CUBE_BUS_PATH_TEMPLATE "/");
-        if (!id) {
-                reply_errno(r, k < 0 ? k : -EBADMSG);
-                return;
-        }
-        o = json_object_new_object();
-        if (o && json_object_object_add(o, "templateID", json_object_new_string(id)) == 0 &&
-            json_object_object_add(o, "public", json_object_new_boolean(true)) == 0) {
-                request_reply_json(r, MHD_HTTP_OK, o);
-                return;
-        }
-        json_object_put(o);
-        reply_errno(r, -ENOMEM);
+        template_public_id(r->tenant, r->template.name, id);
+        JsonMaker m = json_maker_new();
+        json_put_string(&m, "templateID", r->template.own ? id : r->template.cubed_id);
+        json_put(&m, "public", json_object_new_boolean(!r->template.own));
+        request_reply_json(r, MHD_HTTP_OK, json_maker_done(&m));
 }
 
 void op_alias(Request *r) {
-        if (read_ref(r) >= 0)
-                get_template(r, on_alias);
+        if (template_read_ref(r) >= 0)
+                template_find(r, reply_alias);
 }
 
-/* Removing: snapshots only, since no template belongs to a tenant. */
+/* Removing: all that was built under a name, or a snapshot. */
 
-static void on_not_theirs(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        if (error && sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_TEMPLATE))
-                reply_no_template(r);
-        else if (error)
-                reply_cubed_error(r, error);
-        else
-                request_reply_error(r, MHD_HTTP_FORBIDDEN, "template '%.100s' belongs to the host", r->template_ref);
-}
-
-static void on_found(Request *r, const char *snapshot) {
+static void on_snapshot(Request *r, const char *snapshot) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
-        if (!snapshot && r->ref.own) {
-                reply_no_template(r);
-                return;
-        }
         if (!snapshot) {
-                get_template(r, on_not_theirs);
+                reply_no_template(r);
                 return;
         }
         int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "RemoveSnapshot", &m);
@@ -187,7 +243,45 @@ static void on_found(Request *r, const char *snapshot) {
         cubed_call(r, m, k, on_done_no_content);
 }
 
+static void remove_next(Request *r);
+
+static void on_removed(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        /* By somebody else, or by its other name. */
+        if (error && !sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_TEMPLATE))
+                reply_cubed_error(r, error);
+        else
+                remove_next(r);
+}
+
+static void remove_next(Request *r) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        TemplateName n;
+
+        for (; r->n_done < json_object_array_length(r->names); r->n_done++)
+                if (template_name_parse(json_object_array_get_idx(r->names, r->n_done), r->tenant, r->gateway->uid, &n) && n.own &&
+                    streq(n.name, r->template.name))
+                        break;
+        if (r->n_done == json_object_array_length(r->names)) {
+                request_reply(r, MHD_HTTP_NO_CONTENT);
+                return;
+        }
+        r->n_done++;
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "RemoveTemplate", &m);
+        if (k >= 0)
+                k = sd_bus_message_append(m, "s", n.cubed_id);
+        cubed_call_asking(r, m, k, on_removed);
+}
+
+static void remove_found(Request *r) {
+        if (!r->template.cubed_id[0])
+                snapshot_find(r, on_snapshot);
+        else if (!r->template.own)
+                request_reply_error(r, MHD_HTTP_FORBIDDEN, "template '%.100s' belongs to the host", r->template_ref);
+        else
+                remove_next(r);
+}
+
 void op_remove(Request *r) {
-        if (read_ref(r) >= 0)
-                snapshot_find(r, on_found);
+        if (template_read_ref(r) >= 0)
+                template_find(r, remove_found);
 }

@@ -34,3 +34,15 @@ void op_fork(Request *r);
 void op_templates(Request *r);
 void op_alias(Request *r);
 void op_remove(Request *r);
+/* op-build.c */
+void op_build_request(Request *r);
+void op_build_start(Request *r);
+void op_build_status(Request *r);
+/* op-upload.c */
+void op_files(Request *r);
+void op_upload_begin(Request *r);
+void op_upload(Request *r);
+/* op-tag.c */
+void op_tags(Request *r);
+void op_tag(Request *r);
+void op_untag(Request *r);

@@ -13,12 +13,15 @@
 #include "base/macros.h"
 #include "gateway/key-file.h"
 #include "gateway/share.h"
+#include "gateway/template-names.h"
 #include "gateway/template-ref.h"
 #include "gateway/url.h"
 
 typedef struct HttpServer HttpServer;
 typedef struct CubedCall CubedCall;
 typedef struct Gateway Gateway;
+typedef struct Upload Upload;
+typedef struct Build Build;
 
 #define REQUEST_HEADERS_MAX 6U
 #define SANDBOX_ID_MAX 64U
@@ -34,6 +37,8 @@ typedef struct Request {
         char *method, *target;
         char *body;                         /* NUL-terminated */
         size_t body_size, discarded;
+        Upload *upload;                     /* takes the body as it comes, in place of body; owned */
+        uint64_t begun_usec;
         size_t taken;                       /* of the room for bodies: the body, and what became of it */
         bool begun, handled, suspended;
 
@@ -54,11 +59,18 @@ typedef struct Request {
         const char *template_ref;           /* of the path, borrowed from url */
         char source[160];                   /* what cubed is to create from */
         TemplateRef ref;                    /* the same as the client names it */
+        bool signed_url;                    /* its query is a permission, which no log has */
+        const char *item;                   /* what else the path names: a build, the hash of files; borrowed from url */
+        json_object *names;                 /* of templates, as cubed told them */
+        TemplateFound template;             /* the one that ref means */
+        Build *build;                       /* borrowed: one that was told to start stays */
+        size_t n_done;                      /* of calls that follow each other */
         json_object *forked;                /* what the answer to a fork will be; served up to n_served */
         size_t n_served;
         void (*found)(struct Request *r, const char *snapshot); /* where it goes on once a snapshot was looked for */
         CubedCall *call;                    /* to cubed, under way or queued: one at a time */
-        void (*then)(struct Request *r);    /* where it goes on once the sandbox is known */
+        void (*then)(struct Request *r);    /* where it goes on once the sandbox, or the names, are known */
+        void (*then_found)(struct Request *r); /* and once a template was looked for */
         json_object *wanted;                /* ids of sandboxes to be asked one after another */
         size_t n_asked;
         uint64_t give_up_usec;

@@ -35,7 +35,18 @@ const Route routes[] = {
 
         { "GET", "/templates", false, op_templates },
         { "GET", "/templates/aliases/{template}", false, op_alias },
+        /* A name cannot be this one, then. */
+        { "DELETE", "/templates/tags", true, op_untag },
         { "DELETE", "/templates/{template}", false, op_remove },
+
+        { "POST", "/v3/templates", true, op_build_request },
+        { "POST", "/v2/templates", true, op_build_request },
+        { "GET", "/templates/{template}/files/{item}", false, op_files },
+        { "PUT", "/templates/{template}/files/{item}", false, op_upload, op_upload_begin },
+        { "POST", "/v2/templates/{template}/builds/{item}", true, op_build_start },
+        { "GET", "/templates/{template}/builds/{item}/status", false, op_build_status },
+        { "GET", "/templates/{template}/tags", false, op_tags },
+        { "POST", "/templates/tags", true, op_tag },
 };
 const size_t n_routes = ELEMENTSOF(routes);
 
@@ -43,7 +54,7 @@ static bool segment_is(const char *pattern, size_t n, const char *name) {
         return strlen(name) == n && memcmp(pattern, name, n) == 0;
 }
 
-static bool path_matches(const char *pattern, const Url *u, const char **ret_sandbox, const char **ret_template) {
+static bool path_matches(const char *pattern, const Url *u, RouteNames *ret) {
         size_t i = 0;
 
         for (; *pattern == '/'; i++) {
@@ -51,9 +62,11 @@ static bool path_matches(const char *pattern, const Url *u, const char **ret_san
                 if (i == u->n_segments)
                         return false;
                 if (segment_is(pattern, n, "{sandbox}"))
-                        *ret_sandbox = u->segments[i];
+                        ret->sandbox = u->segments[i];
                 else if (segment_is(pattern, n, "{template}"))
-                        *ret_template = u->segments[i];
+                        ret->template = u->segments[i];
+                else if (segment_is(pattern, n, "{item}"))
+                        ret->item = u->segments[i];
                 else if (!segment_is(pattern, n, u->segments[i]))
                         return false;
                 pattern += n;
@@ -61,25 +74,22 @@ static bool path_matches(const char *pattern, const Url *u, const char **ret_san
         return i == u->n_segments;
 }
 
-const Route *route_find(const char *method, const Url *u, const char **ret_sandbox, const char **ret_template,
-                        unsigned *ret_status) {
+const Route *route_find(const char *method, const Url *u, RouteNames *ret, unsigned *ret_status) {
         bool literal = false;
 
         *ret_status = MHD_HTTP_NOT_FOUND;
         for (size_t i = 0; i < n_routes; i++) {
-                const char *sandbox = NULL, *template = NULL;
-                if (!path_matches(routes[i].path, u, &sandbox, &template))
+                *ret = (RouteNames) {};
+                if (!path_matches(routes[i].path, u, ret))
                         continue;
                 /* A word of the protocol is no id. */
-                if (literal && (sandbox || template))
+                bool names = ret->sandbox || ret->template;
+                if (literal && names)
                         continue;
-                literal |= !sandbox && !template;
+                literal |= !names;
                 *ret_status = MHD_HTTP_METHOD_NOT_ALLOWED;
-                if (!streq(routes[i].method, method))
-                        continue;
-                *ret_sandbox = sandbox;
-                *ret_template = template;
-                return &routes[i];
+                if (streq(routes[i].method, method))
+                        return &routes[i];
         }
         return NULL;
 }
@@ -105,17 +115,26 @@ bool request_is_v2(const Request *r) {
         return r->url.n_segments > 0 && streq(r->url.segments[0], "v2");
 }
 
-static const Route *find(const Request *r, const char **sandbox, const char **template, unsigned *status) {
-        *sandbox = *template = NULL;
-        return route_find(r->method, &r->url, sandbox, template, status);
-}
-
 bool route_is_open(const Request *r) {
-        const char *sandbox, *template;
+        RouteNames names;
         unsigned status;
 
-        const Route *found = find(r, &sandbox, &template, &status);
+        const Route *found = route_find(r->method, &r->url, &names, &status);
         return found && !found->run;
+}
+
+bool route_begin(Request *r) {
+        RouteNames names;
+        unsigned status;
+
+        const Route *found = route_find(r->method, &r->url, &names, &status);
+        if (!found || !found->begin)
+                return false;
+        r->template_ref = names.template;
+        r->item = names.item;
+        r->signed_url = true;
+        found->begin(r);
+        return true;
 }
 
 static void run_in_sandbox(Request *r, const char *id, Operation run) {
@@ -131,11 +150,11 @@ static void run_in_sandbox(Request *r, const char *id, Operation run) {
 }
 
 void route(Request *r) {
-        const char *sandbox, *template;
+        RouteNames names;
         ErrorText error = {};
         unsigned status;
 
-        const Route *found = find(r, &sandbox, &template, &status);
+        const Route *found = route_find(r->method, &r->url, &names, &status);
         const char *missing = found ? NULL : not_here(&r->url);
         if (missing) {
                 request_reply_error(r, MHD_HTTP_NOT_IMPLEMENTED, "%s", missing);
@@ -159,9 +178,10 @@ void route(Request *r) {
                         reply_errno(r, k);
                 return;
         }
-        r->template_ref = template;
-        if (sandbox)
-                run_in_sandbox(r, sandbox, found->run);
+        r->template_ref = names.template;
+        r->item = names.item;
+        if (names.sandbox)
+                run_in_sandbox(r, names.sandbox, found->run);
         else
                 found->run(r);
 }

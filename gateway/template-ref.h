@@ -12,6 +12,7 @@ typedef struct TemplateRef {
         char name[TEMPLATE_REF_MAX];
         char tag[TEMPLATE_REF_MAX];    /* "": none, or the default one */
         bool own;                      /* a namespace was given, and it is the tenant's */
+        bool host;                     /* one of the host's is meant */
 } TemplateRef;
 
 /* -EINVAL: no such form; -ENOENT: another's namespace. */

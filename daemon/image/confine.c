@@ -35,6 +35,10 @@ static const int tree_calls[] = {
         SCMP_SYS(readlinkat), SCMP_SYS(stat), SCMP_SYS(statfs), SCMP_SYS(statx), SCMP_SYS(umask),
 };
 
+static const int file_calls[] = {
+        SCMP_SYS(copy_file_range), SCMP_SYS(ftruncate), SCMP_SYS(pwrite64),
+};
+
 static const int ask_calls[] = {
         SCMP_SYS(recvmsg), SCMP_SYS(sendmsg),
 };
@@ -110,7 +114,7 @@ static int filter_calls(ConfineLevel level) {
         if (r >= 0 && level >= CONFINE_TREE)
                 r = allow(filter, tree_calls, ELEMENTSOF(tree_calls));
         if (r >= 0 && level == CONFINE_FILES)
-                r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ftruncate), 0);
+                r = allow(filter, file_calls, ELEMENTSOF(file_calls));
         if (r >= 0 && level == CONFINE_OPENING)
                 r = allow(filter, narrow_calls, ELEMENTSOF(narrow_calls));
         if (r >= 0 && level == CONFINE_ASK)

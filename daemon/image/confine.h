@@ -8,7 +8,7 @@
 
 typedef enum ConfineLevel {
         CONFINE_STREAMS, /* the descriptors it has */
-        CONFINE_FILES,   /* and the sizes of files behind them */
+        CONFINE_FILES,   /* and what is where in the files behind them, and their sizes */
         CONFINE_TREE,    /* and reading below directories */
         CONFINE_OPENING, /* the same, until confine_to_streams() */
         CONFINE_ASK,     /* CONFINE_TREE, and packets on a socket */

@@ -10,6 +10,7 @@
  *      image-info NAME               stdin an OCI image layout, 3 what its image NAME is
  *      image MAX MANIFEST            stdin an OCI image layout, stdout a clean tar, 4 how far it is (oci-merge.h)
  *      copy MAX                      stdin an image, stdout the same
+ *      merge-disk N                  stdout a disk of what N disks show, 4 and on, the lowest first
  *      copy-in PATH                  stdin a file or directory, 3 a socket to cubed
  *      seal BUILD                    stdin the description, 3 the store
  *      commit BUILD ID UID NAME:TAG...  3 the store
@@ -30,6 +31,8 @@
 #include "base/fd-util.h"
 #include "base/parse.h"
 #include "base/tenant.h"
+#include "base/vmm-proto.h"
+#include "daemon/disk-merge.h"
 #include "daemon/image/confine.h"
 #include "daemon/image/copy-in.h"
 #include "daemon/image/initramfs.h"
@@ -49,6 +52,7 @@
 #define MODULES_FD 4
 #define POSITION_FD 4
 #define USAGE_STORE_FD 4
+#define LAYERS_FD 4
 #define DESCRIPTION_MAX MIB(1)
 /* What cubed takes of a report. */
 #define REPORT_MAX (64U * 1024U)
@@ -218,6 +222,18 @@ static int verb_copy(char **args, int n_args, Fault *fault) {
         return r < 0 ? r : rootfs_copy_image(STDIN_FILENO, STDOUT_FILENO, max, fault);
 }
 
+static int verb_merge_disk(char **args, int n_args, Fault *fault) {
+        int layers[VMM_DISK_LAYERS_MAX];
+        uint32_t n;
+
+        if (parse_u32(args[0], &n) < 0 || n == 0 || n > ELEMENTSOF(layers))
+                return fault_set(fault, -EINVAL, "malformed arguments");
+        for (uint32_t i = 0; i < n; i++)
+                layers[i] = LAYERS_FD + (int) i;
+        int r = disk_merge(layers, n, STDOUT_FILENO);
+        return r < 0 ? fault_set(fault, r, "putting a disk together: %s", strerror(-r)) : 0;
+}
+
 static int verb_copy_in(char **args, int n_args, Fault *fault) {
         /* A guest's stream that ends early is an error with words. */
         (void) signal(SIGPIPE, SIG_IGN);
@@ -327,6 +343,7 @@ static const Verb verbs[] = {
         { "image-info", 1, 1, CONFINE_TREE, true, verb_image_info },
         { "image", 2, 2, CONFINE_OPENING, true, verb_image },
         { "copy", 1, 1, CONFINE_STREAMS, false, verb_copy },
+        { "merge-disk", 1, 1, CONFINE_FILES, false, verb_merge_disk },
         { "copy-in", 1, 1, CONFINE_ASK, true, verb_copy_in },
         { "seal", 1, 1, CONFINE_STORE, false, verb_seal },
         { "commit", 4, 4 + TEMPLATE_ALIASES_MAX, CONFINE_STORE, false, verb_commit },

@@ -94,7 +94,10 @@ static int share_kernel(int store_fd, int dir_fd, const char *sum) {
         if (linkat(kernels_fd, sum, dir_fd, shared, 0) < 0)
                 /* Removed in this moment, or too many links: then the template keeps its own. */
                 return errno == ENOENT || errno == EMLINK ? 0 : -errno;
-        return renameat(dir_fd, shared, dir_fd, kernel) < 0 ? -errno : 0;
+        if (renameat(dir_fd, shared, dir_fd, kernel) < 0)
+                return -errno;
+        /* Between two names of one file, as a template on another one has it, that does nothing. */
+        return unlink_if_there(dir_fd, shared, 0);
 }
 
 static int write_description(int dir_fd, json_object *description) {

@@ -10,11 +10,15 @@
 #include "daemon/json-strict.h"
 #include "daemon/template-files.h"
 
+/* A kernel, an initramfs and a root image. */
+#define USAGE_SHARED_FILES 3
+
 /* One survey of the store. */
 typedef struct Survey {
         json_object *templates, *kernels, *leftovers, *names;
         bool more;
-        ino_t shared[USAGE_TEMPLATES_MAX]; /* kernels of the templates to go, one for each that shares its */
+        /* Of the templates to go, one for each that shares its: kernels, and what is shared by templates on each other. */
+        ino_t shared[USAGE_TEMPLATES_MAX * USAGE_SHARED_FILES];
         size_t n_shared;
         uint64_t bytes;                    /* of the directory that is being measured */
         int names_fd, store_fd;
@@ -39,7 +43,7 @@ static int add(Survey *s, json_object *o, int max, const char *name, uint64_t by
         return json_add_u64(o, name, bytes);
 }
 
-/* A kernel that others may have as well is counted apart. */
+/* A kernel that others may have as well is counted apart, and what templates on each other share for none of them. */
 static int measure_entry(int dir_fd, const char *name, void *userdata) {
         Survey *s = userdata;
         struct stat st;

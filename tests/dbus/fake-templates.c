@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -14,19 +15,78 @@
 /* Of the job that was begun last. */
 static int log_fds[2];
 
+typedef struct FakeJob {
+        Job job;
+        Template *made;            /* of a build on another template: found once that is done */
+        uint32_t n_steps, bad_step; /* 0: none is */
+} FakeJob;
+
+static const char *failure(const FakeJob *f) {
+        return streq(f->job.subject, "broken:latest") ? "root: not a tar" :
+                f->bad_step > 0 ? "warm: step 2 of 2 (RUN) ended with exit status 1; the log has what it printed" : NULL;
+}
+
+static void forget_name(Template *t, const char *name) {
+        _cleanup_free_ char *own = NULL;
+        size_t n = 0;
+
+        if (asprintf(&own, "%s:%s", t->name, t->tag) >= 0 && streq(own, name))
+                t->named = false;
+        for (size_t i = 0; t->aliases && t->aliases[i]; i++)
+                if (streq(t->aliases[i], name))
+                        free(t->aliases[i]);
+                else
+                        t->aliases[n++] = t->aliases[i];
+        if (t->aliases)
+                t->aliases[n] = NULL;
+}
+
+/* Of the tenant's of that one it stands for t alone from now on; t NULL: for nothing. */
+static void move_name(Manager *m, const Template *of, const char *name, Template *t) {
+        for (size_t i = 0; i < m->templates->n_templates; i++) {
+                Template *other = m->templates->templates[i];
+                if (other != t && tenant_same(other->owner_uid, other->tenant, of->owner_uid, of->tenant))
+                        forget_name(other, name);
+        }
+}
+
+static void add_made(Manager *m, Template *t) {
+        TemplateStore *s = m->templates;
+        char own[160];
+
+        (void) snprintf(own, sizeof(own), "%s:%s", t->name, t->tag);
+        move_name(m, t, own, t);
+        for (char **a = t->aliases; a && *a; a++)
+                move_name(m, t, *a, t);
+        s->templates = realloc(s->templates, (s->n_templates + 1) * sizeof(Template *));
+        s->templates[s->n_templates++] = t;
+        m->hooks->template_added(m, t);
+}
+
+static void end_job(FakeJob *f) {
+        Job *j = &f->job;
+        Manager *m = j->manager;
+        const char *why = failure(f);
+
+        if (j->state == JOB_RUNNING)
+                j->state = why ? JOB_FAILED : JOB_DONE;
+        j->build_step = j->state == JOB_DONE ? f->n_steps + 1 : f->bad_step;
+        j->result = j->state != JOB_DONE ? NULL : strdup(f->made ? f->made->id : "tfakefakefake");
+        j->error_message = j->state == JOB_DONE ? NULL : strdup(j->state == JOB_CANCELED ? "canceled" : why);
+        if (j->state == JOB_DONE && f->made)
+                add_made(m, TAKE_PTR(f->made));
+        safe_close((int) (intptr_t) j->priv);
+        j->priv = (struct JobPrivate *) (intptr_t) -1;
+        m->hooks->job_changed(m, j);
+}
+
 static int on_build_step(sd_event_source *source, uint64_t usec, void *userdata) {
-        Job *j = userdata;
+        FakeJob *f = userdata;
+        Job *j = &f->job;
         Manager *m = j->manager;
 
-        if (j->state == JOB_CANCELED || j->progress >= 100 || streq(j->subject, "broken:latest")) {
-                if (j->state == JOB_RUNNING)
-                        j->state = streq(j->subject, "broken:latest") ? JOB_FAILED : JOB_DONE;
-                j->result = j->state == JOB_DONE ? strdup("tfakefakefake") : NULL;
-                j->error_message = j->state == JOB_FAILED ? strdup("root: not a tar") :
-                        j->state == JOB_CANCELED ? strdup("canceled") : NULL;
-                safe_close((int) (intptr_t) j->priv);
-                j->priv = (struct JobPrivate *) (intptr_t) -1;
-                m->hooks->job_changed(m, j);
+        if (j->state == JOB_CANCELED || j->progress >= 100 || failure(f)) {
+                end_job(f);
                 sd_event_source_unref(source);
                 return 0;
         }
@@ -50,7 +110,8 @@ static void read_index(int dir_fd, char *buf, size_t size) {
 static int new_job(Manager *m, uid_t owner, const char *kind, const char *step, char *subject, Job **ret) {
         static unsigned long long n_made;
         sd_event_source *source;
-        Job *j = new0(Job, 1);
+        FakeJob *f = new0(FakeJob, 1);
+        Job *j = &f->job;
 
         if (!subject || pipe2(log_fds, O_CLOEXEC) < 0)
                 return -errno;
@@ -61,7 +122,62 @@ static int new_job(Manager *m, uid_t owner, const char *kind, const char *step, 
         m->jobs[m->n_jobs++] = j;
         m->hooks->job_added(m, j);
         *ret = j;
-        return sd_event_add_time_relative(m->event, &source, CLOCK_MONOTONIC, 50 * USEC_PER_MSEC, 0, on_build_step, j);
+        return sd_event_add_time_relative(m->event, &source, CLOCK_MONOTONIC, 50 * USEC_PER_MSEC, 0, on_build_step, f);
+}
+
+static void log_steps(FakeJob *f, const TemplateWarmSpec *w) {
+        for (size_t i = 0; i < w->n_steps; i++) {
+                const TemplateStep *s = &w->steps[i];
+
+                (void) dprintf(log_fds[1], "[step %zu of %zu (%s)]\n", i + 1, w->n_steps, s->type);
+                for (char **a = s->args; *a; a++)
+                        (void) dprintf(log_fds[1], "%s%s", a == s->args ? "" : " ", *a);
+                (void) dprintf(log_fds[1], "\n");
+                if (streq(s->type, "RUN") && streq(s->args[0], "exit 1") && f->bad_step == 0)
+                        f->bad_step = (uint32_t) i + 1;
+        }
+        f->n_steps = (uint32_t) w->n_steps;
+        if (w->n_steps > 0 && f->bad_step == 0)
+                (void) dprintf(log_fds[1], "[all steps are done]\n");
+        if (w->start)
+                (void) dprintf(log_fds[1], "start %s\n", w->start);
+        if (w->ready)
+                (void) dprintf(log_fds[1], "ready %s\n", w->ready);
+}
+
+static void log_directory(int fd) {
+        _cleanup_close_ int own = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        DIR *d = own >= 0 ? fdopendir(own) : NULL;
+        struct dirent *e;
+        struct stat st;
+
+        if (!d)
+                return;
+        (void) TAKE_FD(own);
+        while ((e = readdir(d)))
+                if (*e->d_name != '.' && fstatat(fd, e->d_name, &st, 0) >= 0)
+                        (void) dprintf(log_fds[1], "with %s of %lld bytes\n", e->d_name, (long long) st.st_size);
+        (void) closedir(d);
+}
+
+static Template *make_template(const TemplateBuildParams *p) {
+        static unsigned long long n_made;
+        Template *t = new0(Template, 1);
+        size_t n = 0;
+
+        while (p->aliases && p->aliases[n])
+                n++;
+        *t = (Template) {
+                .name = strdup(p->name), .tag = strdup(p->tag), .named = true, .aliases = new0(char *, n + 1),
+                .owner_uid = p->owner_uid, .created_usec = fake_now_usec(), .root_type = strdup("squashfs"),
+                .cmdline = strdup(""), .mem_bytes = p->mem_bytes, .cpus = p->cpus, .disk_bytes = p->disk_bytes,
+        };
+        tenant_name_copy(t->tenant, p->tenant);
+        if (asprintf(&t->id, "tmade%08llu", ++n_made) < 0)
+                abort();
+        for (size_t i = 0; i < n; i++)
+                t->aliases[i] = strdup(p->aliases[i]);
+        return t;
 }
 
 int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **ret, sd_bus_error *error) {
@@ -86,6 +202,15 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
 
                 if (fstat(c->fd, &st) >= 0)
                         (void) dprintf(log_fds[1], "copy of %s to %s\n", S_ISDIR(st.st_mode) ? "a directory" : "a file", c->path);
+                if (params->base)
+                        log_directory(c->fd);
+        }
+        if (params->warm)
+                log_steps((FakeJob *) *ret, params->warm);
+        if (params->base) {
+                (void) dprintf(log_fds[1], "on %s, %u CPUs, %u MiB\n", params->base->id, params->cpus,
+                               (unsigned) (params->mem_bytes / MIB(1)));
+                ((FakeJob *) *ret)->made = make_template(params);
         }
         if (params->image) {
                 char text[4096] = "";
@@ -170,35 +295,46 @@ Template *template_store_find_name(const TemplateStore *s, uid_t owner, const ch
         snprintf(full, sizeof(full), "%s:%s", name, tag);
         for (size_t i = 0; i < s->n_templates; i++) {
                 Template *t = s->templates[i];
-                if (tenant_same(t->owner_uid, t->tenant, owner, tenant) && ((t->named && streq(t->name, name) && streq(t->tag, tag)) ||
-                                              (t->aliases && streq(t->aliases[0], full))))
+                if (!tenant_same(t->owner_uid, t->tenant, owner, tenant))
+                        continue;
+                if (t->named && streq(t->name, name) && streq(t->tag, tag))
                         return t;
+                for (char **a = t->aliases; a && *a; a++)
+                        if (streq(*a, full))
+                                return t;
         }
         return NULL;
 }
 
-static void forget_alias(Template *t) {
-        if (t->aliases)
-                free(t->aliases[0]);
+static void free_template(Template *t) {
+        free(t->id);
+        free(t->name);
+        free(t->tag);
+        for (char **a = t->aliases; a && *a; a++)
+                free(*a);
         free(t->aliases);
-        t->aliases = NULL;
+        free(t->root_type);
+        free(t->cmdline);
+        sandbox_policy_done(&t->policy);
+        free(t);
 }
 
-/* Each has one alias at most. */
 int manager_name_template(Manager *m, const char *name, Template *t, bool take_away, uid_t actor, TemplateRemoveDone done,
                           void *userdata, sd_bus_error *error) {
         _cleanup_free_ char *base = NULL, *tag = NULL;
+        size_t n = 0;
 
         (void) template_ref_parse(name, &base, &tag);
         Template *before = template_store_find_name(m->templates, t->owner_uid, t->tenant, base, tag);
-        if (before && before->aliases && streq(before->aliases[0], name)) {
-                forget_alias(before);
+        move_name(m, t, name, NULL);
+        if (before)
                 m->hooks->template_changed(m, before);
-        }
         if (!take_away) {
-                forget_alias(t);
-                t->aliases = new0(char *, 2);
-                t->aliases[0] = strdup(name);
+                while (t->aliases && t->aliases[n])
+                        n++;
+                t->aliases = realloc(t->aliases, (n + 2) * sizeof(char *));
+                t->aliases[n] = strdup(name);
+                t->aliases[n + 1] = NULL;
                 m->hooks->template_changed(m, t);
         }
         fprintf(stderr, "name %s of %u: %s by %u\n", name, (unsigned) t->owner_uid, take_away ? "-" : t->id, (unsigned) actor);
@@ -222,9 +358,20 @@ uint64_t template_floor(const Template *t) {
         return MIB(96);
 }
 
+/* Those that were built here can go. */
 int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
                             sd_bus_error *error) {
-        return sd_bus_error_setf(error, BUS_ERROR_TEMPLATE_IN_USE, "Template %s is in use", t->id);
+        TemplateStore *s = m->templates;
+
+        if (!startswith(t->id, "tmade"))
+                return sd_bus_error_setf(error, BUS_ERROR_TEMPLATE_IN_USE, "Template %s is in use", t->id);
+        for (size_t i = 0; i < s->n_templates; i++)
+                if (s->templates[i] == t)
+                        s->templates[i] = s->templates[--s->n_templates];
+        m->hooks->template_removed(m, t);
+        free_template(t);
+        done(m, NULL, userdata);
+        return 0;
 }
 
 /* rule: what its sandboxes may reach; NULL: nothing */
@@ -258,17 +405,8 @@ TemplateStore *fake_templates_new(void) {
 }
 
 void fake_templates_free(TemplateStore *s) {
-        for (size_t i = 0; i < s->n_templates; i++) {
-                Template *t = s->templates[i];
-                free(t->id);
-                free(t->name);
-                free(t->tag);
-                forget_alias(t);
-                free(t->root_type);
-                free(t->cmdline);
-                sandbox_policy_done(&t->policy);
-                free(t);
-        }
+        for (size_t i = 0; i < s->n_templates; i++)
+                free_template(s->templates[i]);
         free(s->templates);
         free(s);
 }
@@ -281,6 +419,8 @@ void fake_jobs_free(Manager *m) {
                 free(j->step);
                 free(j->result);
                 free(j->error_message);
+                if (((FakeJob *) j)->made)
+                        free_template(((FakeJob *) j)->made);
                 free(j);
         }
         free(m->jobs);

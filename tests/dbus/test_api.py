@@ -272,3 +272,34 @@ def test_only_one_cubed(host):
 def test_nobody_may_not_own_the_name(host):
     result = host.run(FAKE_CUBED, '/nonexistent', uid=NOBODY)
     assert result.returncode != 0 and 'Permission denied' in result.stderr
+
+
+def test_a_build_has_ordered_steps(host):
+    steps = ['steps', 'a(sas)', '3', 'ENV', '2', 'A', '1', 'RUN', '2', 'make install', 'app', 'WORKDIR', '1', '/srv']
+    result = host.call(*MANAGER, 'DeriveTemplate', 'ssa{sv}', 'stepped', 'python', '1', *steps)
+    assert result.returncode == 0, result.stderr
+    job = result.stdout.split('"')[1]
+
+    def get(name):
+        return host.busctl('get-property', NAME, job, f'{NAME}.Job', name).stdout.strip()
+    wait_for('the build', lambda: get('State') == 's "done"')
+    assert get('BuildStep') == 'u 4'
+
+
+@pytest.mark.parametrize('option, words', [
+    (['steps', 'as', '1', 'RUN'], "'steps' has type as, but takes a(sas)"),
+    (['kernel-name', 's', 'small'], "no option 'kernel-name'"),
+    (['disk', 't', '1'], "no option 'disk'"),
+    (['steps', 'a(sas)', '257', *(['RUN', '1', 'true'] * 257)], 'more than 256 entries'),
+])
+def test_wrong_options_of_a_build_on_another_template(host, option, words):
+    result = host.call(*MANAGER, 'DeriveTemplate', 'ssa{sv}', 'stepped', 'python', '1', *option)
+    assert result.returncode != 0 and words in result.stderr, result.stderr
+
+
+def test_a_build_on_a_template_that_is_not_there(host):
+    result = host.call(*MANAGER, 'DeriveTemplate', 'ssa{sv}', 'stepped', 'nosuch', '0')
+    assert "No template 'nosuch'" in result.stderr
+    # Nor on one of somebody else's.
+    result = host.call(*MANAGER, 'DeriveTemplate', 'ssa{sv}', 'stepped', 'private', '0', uid=NOBODY)
+    assert result.returncode != 0

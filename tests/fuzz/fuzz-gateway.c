@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What clients send to cube-gateway: the target of a request, and its body as that of each operation. What is taken for
- * right keeps to its rules, and can be sent to cubed.
+/* What clients send to cube-gateway: the target of a request, and its body as that of each operation, and as the log of a
+ * build. What is taken for right keeps to its rules, and can be sent to cubed.
  *
  * Input: u8 flags, u8 length of the target, the target, the body; or, with flag 2, a console's ring. */
 
 #include <sys/socket.h>
 
+#include "base/parse.h"
+#include "gateway/build-log.h"
+#include "gateway/build-spec.h"
 #include "gateway/config.h"
 #include "gateway/create-spec.h"
 #include "gateway/list-query.h"
@@ -57,6 +60,66 @@ static void check_create(sd_bus *bus, json_object *body, const GatewayConfig *co
         check_network(bus, &s.network);
 }
 
+static void check_source(const char *s) {
+        FUZZ_CHECK(*s && *s != '/' && strlen(s) < BUILD_PATH_MAX);
+        for (const char *p = s; *p; p += strcspn(p, "/"), p += *p == '/')
+                FUZZ_CHECK(!(p[0] == '.' && p[1] == '.' && (p[2] == '/' || !p[2])));
+}
+
+static void check_steps(sd_bus *bus, const BuildSpec *s) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        FUZZ_CHECK(sd_bus_message_new_method_call(bus, &m, NULL, "/", NULL, "Method") >= 0);
+        FUZZ_CHECK(s->n_steps <= BUILD_STEPS_MAX && isempty(s->from_image) != isempty(s->from_template));
+        FUZZ_CHECK(sd_bus_message_append(m, "ss", strempty(s->start), strempty(s->ready)) >= 0);
+        for (size_t i = 0; i < s->n_steps; i++) {
+                check_list(s->steps[i].args);
+                for (size_t a = 0; a < json_object_array_length(s->steps[i].args); a++)
+                        FUZZ_CHECK(sd_bus_message_append(m, "s", json_object_get_string(json_object_array_get_idx(s->steps[i].args, a))) >= 0);
+                if (streq(s->steps[i].type, "COPY"))
+                        check_source(s->steps[i].source);
+        }
+}
+
+static void check_build(sd_bus *bus, json_object *body) {
+        char name[CUBED_NAME_MAX];
+        ErrorText error = {};
+        BuildRequest b;
+        BuildSpec s;
+
+        int r = build_request_parse(body, "tenant", &b, &error);
+        FUZZ_CHECK(r == 0 || (r == -EINVAL && *error.text));
+        if (r == 0) {
+                FUZZ_CHECK(template_client_name_valid(b.name, "tenant") && !strstr(b.name, "..") && b.n_tags > 0 && b.n_tags <= BUILD_TAGS_MAX);
+                for (size_t i = 0; i < b.n_tags; i++) {
+                        template_cubed_name("tenant", b.name, b.tags[i], name);
+                        *strchr(name, ':') = 0;
+                        FUZZ_CHECK(template_name_valid(name) && template_name_valid(b.tags[i]) && !build_id_valid(b.tags[i]));
+                }
+        }
+        error = (ErrorText) {};
+        r = build_spec_parse(body, &s, &error);
+        FUZZ_CHECK(r == 0 || (r == -EINVAL && *error.text && !s.steps));
+        if (r == 0)
+                check_steps(bus, &s);
+        build_spec_done(&s);
+}
+
+/* What guests print while a template is built. */
+static void check_log(const uint8_t *data, size_t size) {
+        BuildLog l = { .n_before = 1, .n_steps = 2 };
+
+        build_log_feed(&l, (const char *) data, size / 2, 1);
+        build_log_feed(&l, (const char *) data + size / 2, size - size / 2, 2);
+        build_log_end(&l, 3);
+        json_object *page = build_log_to_json(&l, 0, BUILD_LOG_PAGE, LOG_LEVEL_DEBUG);
+        FUZZ_CHECK(page && json_object_array_length(page) == MIN(l.n, BUILD_LOG_PAGE));
+        for (size_t i = 0; i < l.n; i++)
+                FUZZ_CHECK(!strchr(l.entries[i].message, '\n') && l.entries[i].step <= l.n_steps + 1);
+        json_object_put(page);
+        build_log_done(&l);
+}
+
 static void check_body(sd_bus *bus, const char *text, size_t size, bool v2) {
         json_object *body = NULL;
         ErrorText error = {};
@@ -70,6 +133,7 @@ static void check_body(sd_bus *bus, const char *text, size_t size, bool v2) {
         if (!body)
                 return;
         check_create(bus, body, &config, v2);
+        check_build(bus, body);
         if (network_parse(body, true, &n, &error) >= 0)
                 check_network(bus, &n);
         if (timeout_parse(body, "timeout", &config, 0, -1, true, &usec, &error) >= 0)
@@ -150,6 +214,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         size_t n = fuzz_u8(&in);
         target[fuzz_bytes(&in, target, n)] = 0;
         check_target(bus, target, v2);
+        check_log(in.data, in.left);
         check_body(bus, (const char *) in.data, in.left, v2);
         return 0;
 }

@@ -528,12 +528,16 @@ def gateway_requests():
               {'templateID': 'base', 'allow_internet_access': False,
                'network': {'allowOut': ['1.1.1.1', '*.example.com', '2001:db8::/32'], 'denyOut': ['0.0.0.0/0', '10.0.0.0/8'],
                            'allowPublicTraffic': True}},
-              {'allowOut': ['example.com'], 'denyOut': ['0.0.0.0/0'], 'timeout': 0}]
+              {'allowOut': ['example.com'], 'denyOut': ['0.0.0.0/0'], 'timeout': 0},
+              {'name': 'Name:v1', 'tags': ['a', 'v1'], 'cpuCount': 2, 'memoryMB': 1024, 'fromTemplate': 'base', 'startCmd': 's',
+               'readyCmd': 'sleep 1', 'steps': [{'type': 'COPY', 'args': ['./a/../b/*.txt', 'x/', 'u:g', '0644'], 'filesHash': 'ab' * 32},
+                                                {'type': 'RUN', 'args': ['x', 'root']}, {'type': 'ENV', 'args': ['A', '$B']}]}]
     for n, target in enumerate(targets):
         for body in bodies:
             yield bytes([n & 1, len(target)]) + target + json.dumps(body).encode()
     yield b'\2' + struct.pack('<10Q', 33, 2, 0, 5, 12, 900, 0, 0, 0, 0) + b'[    0.000000] Linux\r\n\x1b[31mred\n\xc3'
     yield b'\2' + struct.pack('<10Q', 1 << 40, 1 << 50, (1 << 40) - 3, 7, 1, 1, 2, 2, 3, 3) + b'cut off\n\nwhole\n'
+    yield b'\0\0one\r\n[step 1 of 4 (USER)]\nhidden\n[step 2 of 4 (RUN)]\n\xff\0out\n[step 4 of 4 (RUN)]\n[all steps are done]\nserves'
 
 
 SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'gateway': gateway_requests,

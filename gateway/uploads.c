@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "gateway/template-names.h"
+#include "gateway/uploads.h"
+
+#define TEMPORARY "."
+#define KEPT_SECONDS (24 * 60 * 60)
+#define HEAD_SIZE 512U
+#define NAME_SIZE 96U
+
+struct Upload {
+        int dir_fd, fd;
+        char temporary[NAME_SIZE], name[NAME_SIZE];
+        uint64_t left;
+        uint8_t head[HEAD_SIZE];
+        size_t n_head;
+};
+
+static int make_directory(int at_fd, const char *name, int *ret_fd) {
+        if (mkdirat(at_fd, name, 0700) < 0 && errno != EEXIST)
+                return -errno;
+        *ret_fd = openat(at_fd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+        return *ret_fd < 0 ? -errno : 0;
+}
+
+static DIR *list(int fd) {
+        int own = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        DIR *d = own < 0 ? NULL : fdopendir(own);
+
+        if (!d && own >= 0)
+                (void) close(own);
+        return d;
+}
+
+/* 1 with the next one, 0 at the end. */
+static int next(DIR *d, const char **ret_name, struct stat *ret) {
+        struct dirent *e;
+
+        while ((e = readdir(d)))
+                if (!streq(e->d_name, ".") && !streq(e->d_name, "..") &&
+                    fstatat(dirfd(d), e->d_name, ret, AT_SYMLINK_NOFOLLOW) == 0) {
+                        *ret_name = e->d_name;
+                        return 1;
+                }
+        return 0;
+}
+
+static void empty(int at_fd, const char *name) {
+        _cleanup_close_ int fd = openat(at_fd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+        DIR *d = fd < 0 ? NULL : list(fd);
+        const char *entry;
+        struct stat st;
+
+        while (d && next(d, &entry, &st) > 0)
+                (void) unlinkat(fd, entry, 0);
+        if (d)
+                (void) closedir(d);
+}
+
+static bool is_old(const struct stat *st) {
+        return st->st_mtime < time(NULL) - KEPT_SECONDS;
+}
+
+/* What nobody came back for. files: the directories of tenants are looked into, else they are what is old. */
+static void sweep(int fd, bool files) {
+        DIR *d = list(fd);
+        const char *name;
+        struct stat st;
+
+        while (d && next(d, &name, &st) > 0) {
+                if (!S_ISDIR(st.st_mode)) {
+                        if (is_old(&st))
+                                (void) unlinkat(fd, name, 0);
+                        continue;
+                }
+                _cleanup_close_ int below = files ? openat(fd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC) : -EBADF;
+                if (below >= 0)
+                        sweep(below, false);
+                else if (is_old(&st))
+                        build_directory_remove(fd, name);
+        }
+        if (d)
+                (void) closedir(d);
+}
+
+int uploads_open(const char *state, int *ret_files_fd, int *ret_builds_fd) {
+        _cleanup_close_ int fd = open(state, O_RDONLY|O_DIRECTORY|O_CLOEXEC), files_fd = -EBADF, builds_fd = -EBADF;
+
+        int r = fd < 0 ? -errno : make_directory(fd, "files", &files_fd);
+        if (r >= 0)
+                r = make_directory(fd, "builds", &builds_fd);
+        if (r < 0)
+                return r;
+        sweep(files_fd, true);
+        sweep(builds_fd, false);
+        *ret_files_fd = TAKE_FD(files_fd);
+        *ret_builds_fd = TAKE_FD(builds_fd);
+        return 0;
+}
+
+static const char *path_of(char buf[static NAME_SIZE], const char *tenant, const char *hash) {
+        (void) snprintf(buf, NAME_SIZE, "%s/%s", tenant, hash);
+        return buf;
+}
+
+bool uploads_have(int files_fd, const char *tenant, const char *hash) {
+        char path[NAME_SIZE];
+
+        return utimensat(files_fd, path_of(path, tenant, hash), NULL, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* The size of all of them, and the oldest that could go: not one that is on its way. */
+static uint64_t survey(int fd, char ret_oldest[static NAME_SIZE]) {
+        DIR *d = list(fd);
+        struct timespec oldest = {};
+        const char *name;
+        uint64_t all = 0;
+        struct stat st;
+
+        *ret_oldest = 0;
+        while (d && next(d, &name, &st) > 0) {
+                all += (uint64_t) st.st_size;
+                if (*name == '.' || strlen(name) >= NAME_SIZE)
+                        continue;
+                if (*ret_oldest && (st.st_mtim.tv_sec > oldest.tv_sec ||
+                                    (st.st_mtim.tv_sec == oldest.tv_sec && st.st_mtim.tv_nsec >= oldest.tv_nsec)))
+                        continue;
+                oldest = st.st_mtim;
+                strcpy(ret_oldest, name);
+        }
+        if (d)
+                (void) closedir(d);
+        return all;
+}
+
+static int make_room(int fd, uint64_t bytes, const UploadLimits *limits) {
+        char oldest[NAME_SIZE];
+
+        if (bytes > limits->one_max || bytes > limits->all_max)
+                return -EFBIG;
+        while (survey(fd, oldest) > limits->all_max - bytes) {
+                if (!*oldest)
+                        return -ENOSPC;
+                if (unlinkat(fd, oldest, 0) < 0)
+                        return -errno;
+        }
+        return 0;
+}
+
+int upload_new(int files_fd, const char *tenant, const char *hash, uint64_t bytes, const UploadLimits *limits, Upload **ret) {
+        Upload *u = new0(Upload, 1);
+        char id[BUILD_ID_SIZE];
+
+        if (!u)
+                return -ENOMEM;
+        *u = (Upload) { .dir_fd = -EBADF, .fd = -EBADF, .left = bytes };
+        build_id_new(id);
+        (void) snprintf(u->temporary, sizeof(u->temporary), TEMPORARY "%s", id);
+        (void) snprintf(u->name, sizeof(u->name), "%s", hash);
+        int r = make_directory(files_fd, tenant, &u->dir_fd);
+        if (r >= 0)
+                r = make_room(u->dir_fd, bytes, limits);
+        if (r >= 0) {
+                u->fd = openat(u->dir_fd, u->temporary, O_WRONLY|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0600);
+                /* As long as it will be, so that others find the room taken. */
+                if (u->fd < 0 || ftruncate(u->fd, (off_t) bytes) < 0)
+                        r = -errno;
+        }
+        if (r < 0) {
+                upload_free(u);
+                return r;
+        }
+        *ret = u;
+        return 0;
+}
+
+int upload_write(Upload *u, const void *data, size_t size) {
+        const uint8_t *p = data;
+
+        if (size > u->left)
+                return -EFBIG;
+        u->left -= size;
+        if (u->n_head < HEAD_SIZE) {
+                size_t n = MIN(size, HEAD_SIZE - u->n_head);
+                memcpy(u->head + u->n_head, p, n);
+                u->n_head += n;
+        }
+        while (size > 0) {
+                ssize_t n = write(u->fd, p, size);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return -errno;
+                p += n;
+                size -= (size_t) n;
+        }
+        return 0;
+}
+
+/* What the guest's tar will take it for. */
+static bool is_archive(const Upload *u) {
+        if (u->n_head >= 3 && u->head[0] == 0x1f && u->head[1] == 0x8b && u->head[2] == 8)
+                return true;
+        return u->n_head == HEAD_SIZE && memcmp(u->head + 257, "ustar", 5) == 0;
+}
+
+int upload_finish(Upload *u) {
+        if (u->left > 0)
+                return -ENODATA;
+        if (!is_archive(u))
+                return -EBADMSG;
+        if (renameat(u->dir_fd, u->temporary, u->dir_fd, u->name) < 0)
+                return -errno;
+        u->temporary[0] = 0;
+        return 0;
+}
+
+Upload *upload_free(Upload *u) {
+        if (!u)
+                return NULL;
+        if (u->fd >= 0 && *u->temporary)
+                (void) unlinkat(u->dir_fd, u->temporary, 0);
+        safe_close(u->fd);
+        safe_close(u->dir_fd);
+        free(u);
+        return NULL;
+}
+
+int build_directory_make(int builds_fd, const char *build, int *ret_fd) {
+        if (mkdirat(builds_fd, build, 0700) < 0)
+                return -errno;
+        *ret_fd = openat(builds_fd, build, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+        return *ret_fd < 0 ? -errno : 0;
+}
+
+int build_directory_add(int fd, const char *name, int files_fd, const char *tenant, const char *hash) {
+        char path[NAME_SIZE];
+
+        return linkat(files_fd, path_of(path, tenant, hash), fd, name, 0) < 0 ? -errno : 0;
+}
+
+void build_directory_remove(int builds_fd, const char *build) {
+        empty(builds_fd, build);
+        (void) unlinkat(builds_fd, build, AT_REMOVEDIR);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The files of COPY steps, as clients send them: an archive for each hash, below files/TENANT/ of the state directory. They are
+ * a cache: a client that finds one missing sends it again. Never read here but for their first bytes.
+ *
+ * An Upload is one on its way, which takes its place once it is whole; freeing it earlier leaves nothing. */
+
+#include <stdint.h>
+
+#include "base/macros.h"
+
+typedef struct Upload Upload;
+
+typedef struct UploadLimits {
+        uint64_t one_max, all_max;  /* bytes; of one, and of all of a tenant */
+} UploadLimits;
+
+/* Both directories below the state directory, files/ and builds/; what is older than a day in them goes. */
+int uploads_open(const char *state, int *ret_files_fd, int *ret_builds_fd);
+
+/* Is it there? Then for another day. */
+bool uploads_have(int files_fd, const char *tenant, const char *hash);
+/* The oldest of the tenant's give room. -EFBIG: it can't be so large. */
+int upload_new(int files_fd, const char *tenant, const char *hash, uint64_t bytes, const UploadLimits *limits, Upload **ret);
+/* -EFBIG: more than was said. */
+int upload_write(Upload *u, const void *data, size_t size);
+/* -ENODATA: it ended early; -EBADMSG: neither a tar archive nor one by gzip. */
+int upload_finish(Upload *u);
+Upload *upload_free(Upload *u);
+
+/* A directory of its own for one build. */
+int build_directory_make(int builds_fd, const char *build, int *ret_fd);
+/* The files under another name in there, where nothing takes them away. -ENOENT. */
+int build_directory_add(int fd, const char *name, int files_fd, const char *tenant, const char *hash);
+void build_directory_remove(int builds_fd, const char *build);

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates that tenants build: what is asked in which order, files, states and logs, tags, and what is refused."""
+
+import io
+import os
+import re
+import tarfile
+import time
+
+import pytest
+
+import gateway as gw
+
+HASH = 'ab' * 32
+
+
+def archive(**files):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode='w:gz') as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+def step(kind, *args, **more):
+    return {'type': kind, 'args': list(args), 'force': False, **more}
+
+
+def ask(client, name, **more):
+    return client.call('POST', '/v3/templates', {'name': name, **more}, 202)
+
+
+def start(client, build, status=202, **body):
+    path = f"/v2/templates/{build['templateID']}/builds/{build['buildID']}"
+    reply = client.raw('POST', path, gw.json.dumps({'fromTemplate': 'python', 'steps': [], 'force': False, **body}))
+    assert reply.status == status, reply.body
+    return reply
+
+
+def status(client, build, query=''):
+    return client.call('GET', f"/templates/{build['templateID']}/builds/{build['buildID']}/status{query}")
+
+
+def wait(client, build):
+    gw.wait_for('the build', lambda: status(client, build)['status'] in ('ready', 'error'))
+    return status(client, build)
+
+
+def built(client, name, *steps, **more):
+    build = ask(client, name, **more)
+    start(client, build, steps=list(steps))
+    end = wait(client, build)
+    assert end['status'] == 'ready', end
+    return build
+
+
+def url(client, build, hash=HASH):
+    reply = client.call('GET', f"/templates/{build['templateID']}/files/{hash}", status=201)
+    scheme, rest = reply['url'].split('://')
+    assert scheme == 'http' and rest.startswith('gateway/')
+    return '/' + rest.split('/', 1)[1], reply['present']
+
+
+def put(gateway, path, data, **headers):
+    return gateway.anonymous().raw('PUT', path, data, headers)
+
+
+def test_a_build_waits_until_it_is_started_once(client):
+    build = ask(client, 'one:v1', tags=['x', 'v1'])
+    assert build['tags'] == ['v1', 'x'] and build['aliases'] == ['one'] and build['public'] is False
+    assert status(client, build)['status'] == 'waiting'
+    reply = start(client, build)
+    assert reply.body == b'' and reply.headers['Content-Length'] == '0'
+    assert b'build is not in waiting state' in start(client, build, 400).body
+    end = wait(client, build)
+    assert end['status'] == 'ready' and end['logs'] == [] and end['logEntries']
+    assert b'build is not in waiting state' in start(client, build, 400).body
+    assert ask(client, 'one')['templateID'] == build['templateID']
+
+
+def test_a_log_has_pages_and_stays_as_it_was(client):
+    build = built(client, 'log', *[step('RUN', f'command {i}') for i in range(120)])
+    first, second = status(client, build), status(client, build, '?logsOffset=100')
+    assert len(first['logEntries']) == 100 and len(second['logEntries']) == 100
+    assert status(client, build, '?logsOffset=200')['logEntries'][-1]['step'] == 'finalize'
+    assert status(client, build, '?logsOffset=1&limit=2')['logEntries'] == first['logEntries'][1:3]
+    assert status(client, build, '?logsOffset=100000')['logEntries'] == []
+    assert status(client, build, '?level=error')['logEntries'] == []
+    command = next(e for e in first['logEntries'] if e['message'] == 'command 7')
+    assert command['step'] == '8' and command['level'] == 'info'
+
+
+def test_an_image_is_a_template_of_the_host_with_a_user(client):
+    built(client, 'python')
+    build = ask(client, 'imaged')
+    start(client, build, fromTemplate=None, fromImage='docker.io/library/python:latest', steps=[step('RUN', 'x'), step('RUN', 'exit 1')])
+    end = wait(client, build)
+    messages = [e['message'] for e in end['logEntries']]
+    assert '[1/2] RUN' in messages and 'user true' not in messages and 'on tpythonpython, 1 CPUs, 512 MiB' in messages
+    assert end['reason']['step'] == '2'
+    client.call('DELETE', '/templates/python', status=204)
+
+
+def test_a_step_that_fails_is_named(client):
+    build = ask(client, 'bad')
+    start(client, build, steps=[step('RUN', 'true'), step('RUN', 'exit 1'), step('RUN', 'true')])
+    end = wait(client, build)
+    assert end['status'] == 'error' and end['reason']['step'] == '2'
+    assert end['reason']['message'].startswith('step 2 of 2 (RUN) ended with exit status 1')
+    assert end['logEntries'][-1]['level'] == 'error' and 'bad' not in end['reason']['message']
+    assert client.call('GET', '/templates/aliases/bad', status=404)
+
+
+@pytest.mark.parametrize('body, words', [
+    ({}, 'Name is required'),
+    ({'name': 'a b'}, 'Invalid name'),
+    ({'name': 'x' * 64}, 'Invalid name'),
+    ({'name': 'other/x'}, 'Invalid name'),
+    ({'name': 'a..b'}, 'Invalid name'),
+    ({'name': 'x', 'tags': [':y']}, 'Invalid tag'),
+    ({'name': 'x', 'tags': ['00000000-0000-4000-8000-000000000000']}, 'Invalid tag'),
+    ({'name': 'x', 'tags': 'y'}, "'tags' is not a list of strings"),
+    ({'name': 'x', 'tags': [f't{i}' for i in range(20)]}, '14 tags at once'),
+    ({'name': 'x', 'cpuCount': 0}, 'cpuCount has to be from 1 to 16'),
+    ({'name': 'x', 'memoryMB': 64}, 'memoryMB has to be from 128'),
+])
+def test_what_is_no_build_is_refused(client, body, words):
+    assert words in client.fails('POST', '/v3/templates', 400, body)
+
+
+@pytest.mark.parametrize('body, words', [
+    ({'fromTemplate': None}, 'fromImage or fromTemplate'),
+    ({'fromImage': 'ubuntu'}, 'fromImage or fromTemplate'),
+    ({'fromTemplate': None, 'fromImage': 'ubuntu:22.04'}, "has no template 'ubuntu:22.04' that stands for this one"),
+    ({'fromTemplate': None, 'fromImage': 'e2bdev/base'}, "has no template 'base:latest'"),
+    ({'fromTemplate': None, 'fromImage': 'ghcr.io/a/b'}, "no template that stands for 'ghcr.io/a/b'"),
+    ({'fromTemplate': None, 'fromImage': 'private'}, "has no template 'private:latest'"),
+    ({'fromTemplate': None, 'fromImage': 'python', 'fromImageRegistry': {'type': 'registry', 'username': 'u', 'password': 'p'}},
+     'asks no registry'),
+    ({'steps': [step('ADD', 'x')]}, 'no steps of type ADD'),
+    ({'steps': [step('COPY', 'a', 'b')]}, 'step 1: COPY requires files hash to be set'),
+    ({'steps': [step('RUN')]}, 'step 1: RUN takes other arguments'),
+    ({'steps': [step('ENV', 'A')]}, 'step 1: ENV takes other arguments'),
+    ({'steps': [step('RUN', 'x'), 7]}, 'step 2 is not an object'),
+    ({'steps': [step('COPY', '../a', 'b', filesHash=HASH)]}, 'step 1: the source of a COPY leads out'),
+    ({'steps': [step('COPY', 'a', 'b', filesHash='cd' * 32)]}, 'step 1: its files were not uploaded'),
+    ({'steps': [step('RUN', 'x')] * 201}, '200 steps at most'),
+])
+def test_what_cant_be_built_is_refused_and_can_be_mended(client, body, words):
+    build = ask(client, 'refused')
+    assert words in start(client, build, 400, **body).body.decode()
+    assert status(client, build)['status'] == 'waiting'
+    start(client, build)
+    assert wait(client, build)['status'] == 'ready'
+
+
+def test_files_are_uploaded_once_and_reach_the_build(gateway, client):
+    data = archive(**{'app/x': os.urandom(200000)})
+    build = ask(client, 'files')
+    path, present = url(client, build)
+    assert not present
+    assert put(gateway, path, data).status == 200
+    assert url(client, build)[1]
+    start(client, build, steps=[step('COPY', 'app/*', '/srv', '', '', filesHash=HASH), step('RUN', 'x')])
+    messages = [e['message'] for e in wait(client, build)['logEntries']]
+    assert f'with 1 of {len(data)} bytes' in messages and '/.cube-build/1 app /srv  ' in messages
+    # Nothing is left of the directory of the build, and the files are for the next one.
+    assert os.listdir(gateway.state / 'builds') == []
+    other = ask(client, 'files-2')
+    assert url(client, other)[1]
+
+
+def test_files_of_a_tenant_are_his(gateway, client):
+    build = ask(client, 'files')
+    assert put(gateway, url(client, build)[0], archive(x=b'1')).status == 200
+    other = gateway.client()
+    theirs = ask(other, 'files')
+    assert theirs['templateID'] != build['templateID']
+    path, present = url(other, theirs)
+    assert not present
+    assert other.call('GET', f"/templates/{build['templateID']}/files/{HASH}", status=404)
+
+
+def test_an_upload_needs_what_was_signed(gateway, client):
+    path, _ = url(client, ask(client, 'signed'), 'cd' * 32)
+    good = archive(x=b'1')
+    key = re.search('key=([a-z0-9]+)', path)[1]
+    other = re.search('key=([a-z0-9]+)', url(o := gateway.client(), ask(o, 'other'))[0])[1]
+    for wrong in (path.replace('cd' * 32, 'ef' * 32), path.replace(f'key={key}', f'key={other}'), path.replace(key, 'nosuch'),
+                  path[:-1], path + '0',
+                  re.sub('expires=[0-9]+', f'expires={int(time.time()) + 999999}', path), path.split('?')[0],
+                  path.replace('/templates/', '/templates/x')):
+        assert put(gateway, wrong, good).status in (403, 404), wrong
+    assert put(gateway, path, good).status == 200
+    assert 'signature=' not in gateway.log()
+    assert gateway.host.ctl('apikey', 'revoke', key).returncode == 0
+    assert put(gateway, path, good).status == 403
+
+
+@pytest.mark.parametrize('data, words', [(b'', 'neither a tar'), (b'#' * 1000, 'neither a tar'), (b'\x1f\x8b', 'neither a tar')])
+def test_what_is_no_archive_is_refused(gateway, client, data, words):
+    path, _ = url(client, ask(client, 'archive'), '12' * 32)
+    reply = put(gateway, path, data)
+    assert reply.status == 400 and words in reply.json['message']
+    assert not url(client, ask(client, 'archive'), '12' * 32)[1]
+
+
+def test_an_upload_is_bounded(gateway, configured):
+    configured('UploadMax=100K\nUploadsMax=150K')
+    client = gateway.client()
+    build = ask(client, 'bounded')
+    data = archive(x=os.urandom(90000))
+    assert put(gateway, url(client, build, '01' * 32)[0], data).status == 200
+    assert put(gateway, url(client, build, '02' * 32)[0], os.urandom(110000)).status == 413
+    assert url(client, build, '01' * 32)[1]
+    # The oldest makes room.
+    assert put(gateway, url(client, build, '03' * 32)[0], data).status == 200
+    assert not url(client, build, '01' * 32)[1] and url(client, build, '03' * 32)[1]
+
+
+def test_a_client_that_vanishes_leaves_no_part_of_an_upload(gateway, client):
+    path, _ = url(client, ask(client, 'vanish'), '55' * 32)
+    tenant = re.search('key=([a-z0-9]+)', path)[1]
+    c = gw.UnixConnection(gateway.socket)
+    c.putrequest('PUT', path)
+    c.putheader('Content-Length', '100000')
+    c.endheaders()
+    c.send(b'x' * 50000)
+    files = gateway.state / 'files' / tenant
+    gw.wait_for('the part', lambda: files.is_dir() and os.listdir(files))
+    c.close()
+    gw.wait_for('its end', lambda: not os.listdir(files))
+
+
+def test_tags(client):
+    first, second = built(client, 'tagged:v1'), built(client, 'tagged:v2')
+    assert first['templateID'] == second['templateID']
+    assert client.call('POST', '/templates/tags', {'target': 'tagged:v1', 'tags': ['default', 'old']}, 201) == {
+        'buildID': first['buildID'], 'tags': ['default', 'old']}
+    tags = {t['tag']: t['buildID'] for t in client.call('GET', '/templates/tagged/tags')}
+    assert tags == {'v1': first['buildID'], 'v2': second['buildID'], 'default': first['buildID'], 'old': first['buildID']}
+    client.call('DELETE', '/templates/tags', {'name': 'tagged', 'tags': ['old', 'v2']}, 204)
+    assert {t['tag'] for t in client.call('GET', f"/templates/{first['templateID']}/tags")} == {'v1', 'default'}
+    # What has no tag any more is found by its build all the same.
+    assert client.call('GET', f"/templates/aliases/tagged:{second['buildID']}")['templateID'] == first['templateID']
+
+
+@pytest.mark.parametrize('method, body, code, words', [
+    ('POST', {'target': 'nosuch', 'tags': ['a']}, 404, "template 'nosuch' not found"),
+    ('POST', {'target': 'taglike:nosuch', 'tags': ['a']}, 404, "with tag 'nosuch' not found"),
+    ('POST', {'target': 'taglike', 'tags': []}, 400, 'At least one tag is required'),
+    ('POST', {'target': 'taglike', 'tags': ['n:']}, 400, 'Invalid tag'),
+    ('POST', {'target': ':x', 'tags': ['a']}, 400, 'Invalid target template format'),
+    ('POST', {'target': 'python', 'tags': ['a']}, 403, "don't have access"),
+    ('POST', {'tags': ['a']}, 400, "'target' is missing"),
+    ('DELETE', {'name': 'taglike', 'tags': ['default']}, 400, "Cannot delete the 'default' tag"),
+    ('DELETE', {'name': 'taglike', 'tags': ['nosuch']}, 404, "tag 'nosuch' does not exist"),
+    ('DELETE', {'name': 'taglike:v1', 'tags': ['a']}, 400, 'should not contain a tag'),
+    ('DELETE', {'name': 'nosuch', 'tags': ['a']}, 404, "template 'nosuch' not found"),
+])
+def test_tags_that_are_refused(client, method, body, code, words):
+    built(client, 'taglike')
+    assert words in client.fails(method, '/templates/tags', code, body)
+
+
+def test_a_sandbox_of_a_template_of_ones_own(client):
+    build = built(client, 'mine', cpuCount=2, memoryMB=1024)
+    for ref in ('mine', 'mine:default', build['templateID'], f"mine:{build['buildID']}"):
+        i = client.create(templateID=ref)
+        info = client.call('GET', f'/sandboxes/{i}')
+        assert (info['templateID'], info['alias']) == (build['templateID'], 'mine')
+        client.call('DELETE', f'/sandboxes/{i}', status=204)
+    assert client.fails('POST', '/v2/sandboxes', 404, {'templateID': 'mine:v9'}) == "tag 'v9' does not exist for template 'mine'"
+
+
+def test_ones_own_name_goes_before_the_hosts(client):
+    build = built(client, 'online')
+    assert client.call('GET', '/templates/aliases/online') == {'templateID': build['templateID'], 'public': False}
+    client.call('DELETE', '/templates/online', status=204)
+    assert client.call('GET', '/templates/aliases/online')['public'] is True
+    assert client.fails('DELETE', '/templates/online', 403) == "template 'online' belongs to the host"
+
+
+def test_the_list_has_ones_own_once(client):
+    build = built(client, 'listed:v1')
+    built(client, 'listed', cpuCount=2, memoryMB=1024)
+    mine = [t for t in client.call('GET', '/templates') if t['templateID'] == build['templateID']]
+    assert len(mine) == 1 and mine[0]['aliases'] == ['listed'] and mine[0]['public'] is False
+    assert mine[0]['names'] == ['listed:default'] and mine[0]['buildID'] != build['buildID']
+    assert (mine[0]['cpuCount'], mine[0]['memoryMB']) == (2, 1024)
+    assert 'python' in [a for t in client.call('GET', '/templates') for a in t['aliases']]
+
+
+def test_tenants_dont_see_each_others(gateway, client):
+    tenant = re.search(r'CUBE_TENANT=(\w+)', gateway.log().splitlines()[-1])[1]
+    build = built(client, 'secret')
+    other = gateway.client()
+    for ref in ('secret', build['templateID'], f'{tenant}..secret', f'{tenant}/secret', f"secret:{build['buildID']}"):
+        assert other.raw('POST', '/v2/sandboxes', gw.json.dumps({'templateID': ref})).status in (400, 404), ref
+        assert other.raw('GET', f"/templates/aliases/{ref.replace('/', '%2F')}").status in (400, 404), ref
+        assert other.raw('DELETE', f"/templates/{ref.replace('/', '%2F')}").status in (400, 404), ref
+    assert status_of(other, build) == 404 and status_of(client, build) == 200
+    assert build['templateID'] not in [t['templateID'] for t in other.call('GET', '/templates')]
+    assert other.fails('POST', '/templates/tags', 404, {'target': 'secret', 'tags': ['a']})
+    # The same name is another template of another tenant.
+    assert built(other, 'secret')['templateID'] != build['templateID']
+    client.call('DELETE', '/templates/secret', status=204)
+    assert other.call('GET', '/templates/aliases/secret')
+    assert client.call('GET', '/templates/aliases/secret', status=404)
+
+
+def status_of(client, build):
+    return client.raw('GET', f"/templates/{build['templateID']}/builds/{build['buildID']}/status").status
+
+
+def test_what_is_built_is_known_to_a_gateway_that_was_started_anew(gateway, client):
+    build = built(client, 'kept:v1')
+    waiting = ask(client, 'kept')
+    gateway.restart()
+    assert status(client, build)['status'] == 'ready' and status(client, build)['logEntries'] == []
+    assert client.call('GET', '/templates/kept/tags')[0]['buildID'] == build['buildID']
+    assert status_of(client, waiting) == 404
+
+
+def test_a_tenant_has_so_many_builds_at_once(gateway):
+    client = gateway.client()
+    for i in range(16):
+        ask(client, f'many-{i}')
+    assert 'maximum number of concurrent template builds' in client.fails('POST', '/v3/templates', 429, {'name': 'one-more'})
+    ask(gateway.client(), 'another-tenant')

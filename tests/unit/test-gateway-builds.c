@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Builds of templates, as clients ask for them: names, steps, logs, and the files of steps. */
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "gateway/build-log.h"
+#include "gateway/build-spec.h"
+#include "gateway/bus-json.h"
+#include "gateway/uploads.h"
+#include "tests/unit/temp-dir.h"
+#include "tests/unit/test.h"
+
+#define HASH "abababababababababababababababababababababababababababababababab"
+#define OTHER "cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"
+
+static json_object *json(const char *text) {
+        json_object *o = json_tokener_parse(text);
+
+        assert_true(o);
+        return o;
+}
+
+static const char names_text[] =
+        "[[\"t1..mine:latest\",7,\"tone\"],[\"t1..mine:v1\",7,\"ttwo\"],"
+        "[\"t1..mine:00000000-0000-4000-8000-000000000001\",7,\"tone\"],"
+        "[\"t1..python:latest\",7,\"tthree\"],[\"python:latest\",0,\"thost\"],[\"python:3\",0,\"tolder\"],"
+        "[\"t2..theirs:latest\",7,\"tfour\"],[\"private:latest\",8,\"tfive\"],[\"t1..forged:latest\",8,\"tsix\"]]";
+
+static const char *find(json_object *names, const char *tenant, const char *text) {
+        static TemplateFound f;
+        TemplateRef ref;
+
+        if (template_ref_parse(text, tenant, &ref) < 0)
+                return "not a reference";
+        return template_names_find(names, tenant, 7, &ref, &f) < 0 ? f.name_is_known ? "no such tag" : "" : f.cubed_id;
+}
+
+TEST(a_tenant_finds_his_own_then_the_hosts_and_nobody_elses) {
+        char id[TEMPLATE_ID_SIZE], build[BUILD_ID_SIZE], text[64];
+        json_object *names = json(names_text);
+
+        assert_streq(find(names, "t1", "mine"), "tone");
+        assert_streq(find(names, "t1", "mine:default"), "tone");
+        assert_streq(find(names, "t1", "t1/mine:v1"), "ttwo");
+        assert_streq(find(names, "t1", "mine:00000000-0000-4000-8000-000000000001"), "tone");
+        assert_streq(find(names, "t1", "mine:v2"), "no such tag");
+        template_public_id("t1", "mine", id);
+        assert_streq(find(names, "t1", id), "tone");
+        (void) snprintf(text, sizeof(text), "%s:v1", id);
+        assert_streq(find(names, "t1", text), "ttwo");
+        assert_streq(find(names, "t1", "python"), "tthree");
+        assert_streq(find(names, "t2", "python"), "thost");
+        assert_streq(find(names, "t2", "python:3"), "tolder");
+        assert_streq(find(names, "t2", "tolder"), "tolder");
+        static const char *const hidden[] = { "mine", "t1..mine", "tone", "tfive", "private", "t1..forged", "tsix", "t2..theirs:x" };
+        for (size_t i = 0; i < ELEMENTSOF(hidden); i++)
+                assert_streq(find(names, "t2", hidden[i]), "");
+        assert_streq(find(names, "t2", id), "");
+        assert_streq(find(names, "t1", "forged"), "");
+        template_names_build(names, "t1", 7, "tone", build);
+        assert_streq(build, "00000000-0000-4000-8000-000000000001");
+        template_names_build(names, "t2", 7, "tone", build);
+        assert_streq(build, "");
+        json_object_put(names);
+}
+
+TEST(ids_are_of_tenant_and_name) {
+        char a[TEMPLATE_ID_SIZE], b[TEMPLATE_ID_SIZE], id[BUILD_ID_SIZE];
+
+        template_public_id("ab", "c", a);
+        template_public_id("a", "bc", b);
+        assert_true(!streq(a, b) && strlen(a) == 20);
+        build_id_new(id);
+        assert_true(build_id_valid(id) && id[14] == '4' && !build_id_valid("x") && !build_id_valid(""));
+        assert_true(!template_client_tag_valid(id) && template_client_tag_valid("v1.2-x"));
+}
+
+static const char *image(const char *text) {
+        static char ret[3 * TEMPLATE_REF_MAX];
+        TemplateRef ref;
+
+        if (image_template(text, &ref) < 0)
+                return "";
+        (void) snprintf(ret, sizeof(ret), "%s:%s%s", ref.name, ref.tag, ref.host ? "" : "not the host's");
+        return ret;
+}
+
+TEST(an_image_is_a_template_of_the_host) {
+        assert_streq(image("e2bdev/base"), "base:");
+        assert_streq(image("e2bdev/base:latest"), "base:");
+        assert_streq(image("python:3.12-slim"), "python:3.12-slim");
+        assert_streq(image("docker.io/library/ubuntu:latest"), "ubuntu:");
+        assert_streq(image("library/ubuntu"), "ubuntu:");
+        static const char *const none[] = { "", "e2bdev/other", "e2bdev/base:v2", "ghcr.io/x/y", "localhost:5000/x", "x@sha256:00", "../x" };
+        for (size_t i = 0; i < ELEMENTSOF(none); i++)
+                assert_streq(image(none[i]), "");
+}
+
+static const char *source(const char *text) {
+        static char ret[BUILD_PATH_MAX];
+        char body[512];
+        ErrorText error;
+        BuildSpec s;
+
+        (void) snprintf(body, sizeof(body), "{\"fromTemplate\":\"b\",\"steps\":[{\"type\":\"COPY\",\"args\":[\"%s\",\"t\"],"
+                        "\"filesHash\":\"" HASH "\"}]}", text);
+        json_object *o = json(body);
+        int r = build_spec_parse(o, &s, &error);
+        (void) snprintf(ret, sizeof(ret), "%s", r < 0 ? error.text : s.steps[0].source);
+        build_spec_done(&s);
+        json_object_put(o);
+        return ret;
+}
+
+TEST(what_a_pattern_stands_for_is_what_is_before_it) {
+        assert_streq(source("a/b.txt"), "a/b.txt");
+        assert_streq(source("./a//b/"), "a/b");
+        assert_streq(source("a/x/../b"), "a/b");
+        assert_streq(source("a/*.txt"), "a");
+        assert_streq(source("*"), ".");
+        assert_streq(source("."), ".");
+        assert_streq(source("a/b[0-9]/c"), "a");
+        assert_true(strstr(source("a/../../b"), "leads out"));
+        assert_true(strstr(source("/etc"), "absolute"));
+}
+
+static const char *message(const BuildLog *l, size_t i) {
+        return i < l->n ? l->entries[i].message : "";
+}
+
+TEST(a_log_is_lines_of_the_clients_steps) {
+        static const char text[] = "early\r\n[step 1 of 4 (USER)]\nhidden\n[step 2 of 4 (RUN)]\nout\n[step 2 of 4 (RUN)] x\n"
+                                   "[step 3 of 4 (COPY)]\n[step 4 of 4 (RUN)]\nhidden\n[all steps are done]\nserves\xff";
+        BuildLog l = { .n_before = 1, .n_steps = 2 };
+        char name[16];
+
+        for (size_t i = 0; i < strlen(text); i++)
+                build_log_feed(&l, text + i, 1, i);
+        build_log_end(&l, 99);
+        static const char *const wanted[] = { "early", "[1/2] RUN", "out", "[step 2 of 4 (RUN)] x", "[2/2] COPY", "serves?" };
+        assert_eq(l.n, ELEMENTSOF(wanted));
+        for (size_t i = 0; i < l.n; i++)
+                assert_streq(message(&l, i), wanted[i]);
+        json_object *page = build_log_to_json(&l, 0, 100, LOG_LEVEL_DEBUG);
+        static const char *const steps[] = { "base", "1", "1", "1", "2", "finalize" };
+        for (size_t i = 0; i < l.n; i++)
+                assert_streq(info_string(json_object_array_get_idx(page, i), "step"), steps[i]);
+        json_object_put(page);
+        static const char *const of[] = { "base", "base", "1", "2", "finalize", "finalize" };
+        for (unsigned i = 0; i < ELEMENTSOF(of); i++) {
+                build_step_name(&l, i, name, sizeof(name));
+                assert_streq(name, of[i]);
+        }
+        build_log_done(&l);
+}
+
+TEST(a_log_has_an_end_but_its_last_word) {
+        BuildLog l = {};
+        char line[4096];
+
+        memset(line, 'x', sizeof(line) - 1);
+        line[sizeof(line) - 1] = '\n';
+        for (unsigned i = 0; i < 2000; i++)
+                build_log_feed(&l, line, sizeof(line), i);
+        assert_true(l.full && l.bytes < 3U * 1024U * 1024U);
+        assert_streq(message(&l, l.n - 1), "The log is full, the rest is not shown");
+        build_log_add(&l, LOG_LEVEL_ERROR, 1, "why");
+        assert_streq(message(&l, l.n - 1), "why");
+        build_log_done(&l);
+}
+
+/* Uploads. */
+
+typedef struct Store {
+        TempDir dir;
+        int files_fd, builds_fd;
+} Store;
+
+static Store store_make(void) {
+        Store s = { .dir = temp_dir_make() };
+
+        assert_ok(uploads_open(s.dir.path, &s.files_fd, &s.builds_fd));
+        return s;
+}
+
+static void store_done(Store *s) {
+        close(s->files_fd);
+        close(s->builds_fd);
+        temp_dir_done(&s->dir);
+}
+
+static const UploadLimits limits = { .one_max = 1000, .all_max = 1500 };
+
+static int upload(Store *s, const char *tenant, const char *hash, size_t size) {
+        uint8_t data[2000] = { 0x1f, 0x8b, 8 };
+        Upload *u = NULL;
+
+        int r = upload_new(s->files_fd, tenant, hash, size, &limits, &u);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < size && r >= 0; i += 100)
+                r = upload_write(u, data + i, MIN(size - i, 100U));
+        if (r >= 0)
+                r = upload_finish(u);
+        upload_free(u);
+        return r;
+}
+
+TEST(files_are_there_once_they_are_whole) {
+        _cleanup_(store_done) Store s = store_make();
+        Upload *u;
+
+        assert_true(!uploads_have(s.files_fd, "t1", HASH));
+        assert_ok(upload_new(s.files_fd, "t1", HASH, 10, &limits, &u));
+        assert_ok(upload_write(u, "\x1f\x8b\x08", 3));
+        assert_true(!uploads_have(s.files_fd, "t1", HASH));
+        assert_eq(upload_finish(u), -ENODATA);
+        assert_eq(upload_write(u, "12345678", 8), -EFBIG);
+        assert_ok(upload_write(u, "1234567", 7));
+        assert_ok(upload_finish(u));
+        upload_free(u);
+        assert_true(uploads_have(s.files_fd, "t1", HASH) && !uploads_have(s.files_fd, "t2", HASH));
+}
+
+TEST(what_is_given_up_leaves_nothing) {
+        _cleanup_(store_done) Store s = store_make();
+        Upload *u;
+
+        assert_ok(upload_new(s.files_fd, "t1", HASH, 10, &limits, &u));
+        upload_free(u);
+        DIR *d = fdopendir(openat(s.files_fd, "t1", O_RDONLY|O_DIRECTORY|O_CLOEXEC));
+        unsigned n = 0;
+        while (readdir(d))
+                n++;
+        closedir(d);
+        assert_eq(n, 2u);
+}
+
+TEST(the_oldest_makes_room) {
+        _cleanup_(store_done) Store s = store_make();
+
+        assert_ok(upload(&s, "t1", HASH, 900));
+        const struct timespec past[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
+        assert_ok(utimensat(s.files_fd, "t1/" HASH, past, 0));
+        assert_ok(upload(&s, "t1", OTHER, 400));
+        assert_true(uploads_have(s.files_fd, "t1", OTHER));
+        assert_ok(upload(&s, "t2", HASH, 1000));
+        assert_ok(utimensat(s.files_fd, "t1/" HASH, past, 0));
+        assert_ok(upload(&s, "t1", OTHER, 1000));
+        assert_true(!uploads_have(s.files_fd, "t1", HASH) && uploads_have(s.files_fd, "t1", OTHER) && uploads_have(s.files_fd, "t2", HASH));
+        assert_eq(upload(&s, "t1", HASH, 1001), -EFBIG);
+}
+
+TEST(a_build_keeps_its_files) {
+        _cleanup_(store_done) Store s = store_make();
+        struct stat st;
+        int fd;
+
+        assert_ok(upload(&s, "t1", HASH, 900));
+        assert_ok(build_directory_make(s.builds_fd, "one", &fd));
+        assert_ok(build_directory_add(fd, "1", s.files_fd, "t1", HASH));
+        assert_eq(build_directory_add(fd, "2", s.files_fd, "t2", HASH), -ENOENT);
+        assert_ok(unlinkat(s.files_fd, "t1/" HASH, 0));
+        assert_ok(fstatat(fd, "1", &st, 0));
+        close(fd);
+        build_directory_remove(s.builds_fd, "one");
+        assert_eq(fstatat(s.builds_fd, "one", &st, 0), -1);
+}
+
+TEST(what_is_old_goes_when_the_gateway_starts) {
+        _cleanup_(store_done) Store s = store_make();
+        const struct timespec past[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
+        int fd, other;
+
+        assert_ok(upload(&s, "t1", HASH, 100));
+        assert_ok(upload(&s, "t1", OTHER, 100));
+        assert_ok(build_directory_make(s.builds_fd, "old", &fd));
+        close(fd);
+        assert_ok(utimensat(s.files_fd, "t1/" HASH, past, 0));
+        assert_ok(utimensat(s.builds_fd, "old", past, 0));
+        assert_ok(uploads_open(s.dir.path, &fd, &other));
+        struct stat st;
+        assert_true(!uploads_have(fd, "t1", HASH) && uploads_have(fd, "t1", OTHER) && fstatat(other, "old", &st, 0) < 0);
+        close(fd);
+        close(other);
+}
