@@ -41,7 +41,7 @@ void connect_done(HttpConn *c) {
                 call->gone(call);
         loop_remove(&call->timer);
         user_done(&call->user);
-        free(call->input.data);
+        envelopes_done(&call->input.envelopes);
         free(call);
 }
 

@@ -10,13 +10,12 @@
 
 #include <json-c/json.h>
 
+#include "guest/envelope.h"
 #include "guest/http-conn.h"
 #include "guest/user.h"
 
 typedef struct Agent Agent;
 typedef struct ConnectCall ConnectCall;
-
-#define ENVELOPE_SIZE 5U
 
 typedef enum ConnectCode {
         CONNECT_OK,
@@ -45,8 +44,7 @@ typedef struct ConnectMethod {
 
 /* What came of a client's stream, and is no whole message yet, or has to wait. */
 typedef struct ConnectInput {
-        uint8_t *data;
-        size_t size, offset, allocated;
+        Envelopes envelopes;
         bool held, taking, ended;
 } ConnectInput;
 
