@@ -114,7 +114,7 @@ static json_object *lifecycle(json_object *p) {
         Maker m = maker_new();
 
         add_string(&m, "onTimeout", streq(info_string(p, "OnTimeout"), "kill") ? "kill" : "pause");
-        add(&m, "autoResume", json_object_new_boolean(false));
+        add(&m, "autoResume", json_object_new_boolean(json_object_get_boolean(info_get(p, "AutoResume"))));
         return maker_done(&m);
 }
 

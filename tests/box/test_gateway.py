@@ -158,6 +158,21 @@ def test_a_damaged_key_of_the_host_ends_in_two_failed_units_and_a_reason(key):
         assert "remove it: another one is made then" in entries_of_unit()
     output("systemctl", "start", SOCKET)
     assert call("GET", "/v2/sandboxes", key)[0] == 200
+@pytest.mark.parametrize("memory", [True, False])
+def test_at_its_end_it_is_paused_and_connecting_brings_it_back(key, template, memory):
+    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template(), "timeout": 1, "autoPause": True, "autoPauseMemory": memory})
+    assert status == 201, made
+    path = f"/sandboxes/{made['sandboxID']}"
+    wait_for("it to be paused", lambda: call("GET", path, key)[1]["state"] == "paused")
+    status, again = call("POST", f"/v2{path}/connect", key, {"timeout": 600})
+    assert (status, again) == (201, made)
+    assert call("GET", path, key)[1]["state"] == "running"
+    assert output("cubectl", "show", made["sandboxID"], "-p", "Start", "--value").strip() == ("restored" if memory else "booted")
+    wait_for("the guest to be told", lambda: "serves envd to user" in output("cubectl", "logs", "--console", made["sandboxID"]))
+    assert call("POST", f"{path}/pause", key, {}) == (204, None)
+    assert call("POST", f"/v2{path}/connect", key, {"memory": False})[0] == 201
+    assert output("cubectl", "show", made["sandboxID"], "-p", "Start", "--value").strip() == "booted"
+    assert call("DELETE", path, key) == (204, None)
 
 
 def test_users_may_make_keys_only_as_polkit_says(key):
