@@ -193,6 +193,18 @@ def test_many_connect_to_a_paused_one(client):
     assert client.call('GET', f'/sandboxes/{i}')['state'] == 'running'
 
 
+@pytest.mark.parametrize('paused', [True, False])
+def test_who_connects_for_a_short_time_takes_none_from_others(client, paused):
+    i = client.create(timeout=20)
+    if paused:
+        client.call('POST', f'/sandboxes/{i}/pause', {}, 204)
+    times = [60, 7200, 30, 45, 3600, 90, 15, 50]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda t: client.raw('POST', f'/v2/sandboxes/{i}/connect', f'{{"timeout": {t}}}'), times))
+    assert {r.status for r in replies} <= ({200, 201} if paused else {200})
+    assert when(client.call('GET', f'/sandboxes/{i}')['endAt']) - time.time() > 7000
+
+
 def test_time(client):
     i = client.create(timeout=600)
     client.call('POST', f'/sandboxes/{i}/timeout', {'timeout': 30}, 204)
