@@ -162,9 +162,10 @@ def test_a_damaged_key_of_the_host_ends_in_two_failed_units_and_a_reason(key):
     assert call("GET", "/v2/sandboxes", key)[0] == 200
 @pytest.mark.parametrize("memory", [True, False])
 def test_at_its_end_it_is_paused_and_connecting_brings_it_back(key, template, memory):
-    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template(), "timeout": 1, "autoPause": True, "autoPauseMemory": memory})
+    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template(), "autoPause": True, "autoPauseMemory": memory})
     assert status == 201, made
     path = f"/sandboxes/{made['sandboxID']}"
+    assert call("POST", f"{path}/timeout", key, {"timeout": 1}) == (204, None)
     wait_for("it to be paused", lambda: call("GET", path, key)[1]["state"] == "paused")
     status, again = call("POST", f"/v2{path}/connect", key, {"timeout": 600})
     assert (status, again) == (201, made)
