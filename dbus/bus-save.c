@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Pause, Resume, Snapshot, Fork and Rollback: the calls that save a sandbox's state or go back to it.
+/* Pause, Snapshot, Fork and Rollback: the calls that save a sandbox's state or go back to it.
  * Each is kept until it is done, and answered once. */
 
 #include "base/parse.h"
@@ -38,24 +38,6 @@ int bus_method_pause(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                 return r;
         audit_asked(s->manager->audit, s, actor, "pause");
         return bus_keep_call(m, sandbox_pause(s, memory, on_done, sd_bus_message_ref(m), error));
-}
-
-int bus_method_resume(sd_bus_message *m, void *userdata, sd_bus_error *error) {
-        Sandbox *s = userdata;
-        bool memory = true;
-        uid_t actor;
-        const BusOption options[] = {
-                { "memory", BUS_OPTION_BOOL, &memory, 0 },
-        };
-
-        int r = bus_authorize_sandbox(m, s, POLKIT_MANAGE, &actor, error);
-        if (r <= 0)
-                return r < 0 ? r : 1;
-        r = bus_options_read(m, options, ELEMENTSOF(options), error);
-        if (r < 0)
-                return r;
-        audit_asked(s->manager->audit, s, actor, "resume");
-        return bus_keep_call(m, sandbox_resume(s, memory, on_done, sd_bus_message_ref(m), error));
 }
 
 static void on_snapshot(Sandbox *s, const sd_bus_error *error, Snapshot *snapshot, void *userdata) {

@@ -27,18 +27,11 @@ int timeout_parse(json_object *body, const char *name, const GatewayConfig *conf
 /* What cubed has no way to do yet is refused, rather than believed to be done. */
 static int refuse_others(json_object *body, ErrorText *error) {
         static const char *const others[] = { "volumeMounts", "iam", "mcp" };
-        json_object *resume = NULL;
-        bool enabled = false;
 
         for (size_t i = 0; i < ELEMENTSOF(others); i++)
                 if (field_given(body, others[i]))
                         return error_text(error, "%s is not supported by this host", others[i]);
-        int r = field_object(body, "autoResume", &resume, error);
-        if (r > 0)
-                r = field_bool(resume, "enabled", &enabled, error);
-        if (r < 0)
-                return r;
-        return enabled ? error_text(error, "autoResume is not supported by this host") : 0;
+        return 0;
 }
 
 /* As cubed takes them for programs. */
@@ -69,14 +62,22 @@ int variables_parse(json_object *body, json_object **ret, ErrorText *error) {
 
 static int parse_pause(json_object *body, CreateSpec *ret, ErrorText *error) {
         bool pause = false, memory = true;
+        json_object *resume = NULL;
 
         int r = field_bool(body, "autoPause", &pause, error);
         if (r >= 0)
                 r = field_bool(body, "autoPauseMemory", &memory, error);
+        if (r >= 0)
+                r = field_object(body, "autoResume", &resume, error);
+        if (r >= 0)
+                r = field_bool(resume, "enabled", &ret->auto_resume, error);
         if (r < 0)
                 return r;
         if (!memory && !pause)
                 return error_text(error, "autoPauseMemory=false only applies when autoPause is true.");
+        if (!memory && ret->auto_resume)
+                return error_text(error, "autoPauseMemory=false cannot be combined with autoResume: without its memory a sandbox is "
+                                         "resumed by connect alone.");
         ret->on_timeout = !pause ? "kill" : memory ? "pause" : "pause-disk";
         return 0;
 }

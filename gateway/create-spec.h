@@ -15,6 +15,7 @@ typedef struct CreateSpec {
         uint64_t timeout_usec;
         bool secure;
         const char *on_timeout;       /* of cubed: kill, pause, pause-disk */
+        bool auto_resume;             /* by whoever connects to it */
         json_object *metadata;        /* map of strings, or NULL */
         json_object *variables;       /* the same */
         NetworkSpec network;

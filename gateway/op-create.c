@@ -60,6 +60,8 @@ static int make_call(Request *r, const CreateSpec *s, sd_bus_message **ret) {
                 k = sd_bus_message_append(*ret, "{sv}", "timeout", "t", s->timeout_usec);
         if (k >= 0)
                 k = sd_bus_message_append(*ret, "{sv}", "on-timeout", "s", s->on_timeout);
+        if (k >= 0 && s->auto_resume)
+                k = sd_bus_message_append(*ret, "{sv}", "auto-resume", "b", 1);
         if (k >= 0)
                 k = append_labels(*ret, s);
         if (k >= 0)

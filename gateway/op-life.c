@@ -49,8 +49,8 @@ void op_kill(Request *r) {
         call_plain(r, "Kill", on_done_no_content);
 }
 
-/* Connecting: what is paused is resumed, and its time never becomes shorter. Its guest is told again to serve clients: it
- * may have booted from its disk, whoever resumed it. */
+/* Connecting: what is paused is resumed, and its time never becomes shorter, whoever else connects. Its guest is told again
+ * to serve clients: it may have booted from its disk, whoever resumed it. */
 
 static void reply_connected(Request *r, unsigned status, const sd_bus_error *error) {
         if (!error)
@@ -80,37 +80,7 @@ static void on_resumed(Request *r, sd_bus_message *reply, const sd_bus_error *er
         if (error)
                 reply_cubed_error(r, error);
         else
-                serve(r, on_served_resumed);
-}
-
-/* A body that says it wrongly was refused: check_memory(). */
-static bool wants_memory(const Request *r) {
-        ErrorText error = {};
-        bool memory = true;
-
-        (void) field_bool(r->json, "memory", &memory, &error);
-        return memory;
-}
-
-/* It counts from when it runs. */
-static void on_time_of_resume(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-
-        if (error) {
-                reply_cubed_error(r, error);
-                return;
-        }
-        int k = cubed_message_sandbox(r, "Resume", &m);
-        if (k >= 0)
-                k = sd_bus_message_append(m, "a{sv}", 1, "memory", "b", (int) wants_memory(r));
-        cubed_call(r, m, k, on_resumed);
-}
-
-static void on_extended(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        if (error)
-                reply_cubed_error(r, error);
-        else
-                serve(r, on_served_running);
+                serve(r, state_is(r, "running") ? on_served_running : on_served_resumed);
 }
 
 /* 0, or the request is answered. */
@@ -123,28 +93,22 @@ static int read_timeout(Request *r, const char *name, int64_t least, int64_t def
         return k;
 }
 
-static void connect_with(Request *r, uint64_t timeout);
+/* A body that says it wrongly was refused: check_memory(). */
+static bool wants_memory(const Request *r) {
+        ErrorText error = {};
+        bool memory = true;
 
-static void on_paused_first(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        uint64_t timeout;
-
-        /* It may have been resumed by another one meanwhile: what it is now decides. */
-        if (error && !sd_bus_error_has_name(error, BUS_ERROR_NOT_RUNNING) && !sd_bus_error_has_name(error, BUS_ERROR_BUSY))
-                reply_cubed_error(r, error);
-        else if (read_timeout(r, "timeout", 1, TIMEOUT_V2, false, &timeout) >= 0)
-                call_set_timeout(r, timeout, on_time_of_resume);
+        (void) field_bool(r->json, "memory", &memory, &error);
+        return memory;
 }
 
 static void connect_with(Request *r, uint64_t timeout) {
-        if (state_is(r, "pausing"))
-                /* This joins the pause that is under way. */
-                call_pause(r, true, on_paused_first);
-        else if (!state_is(r, "running"))
-                call_set_timeout(r, timeout, on_time_of_resume);
-        else if (wall_usec() + timeout <= info_u64(r->sandbox, "Deadline"))
-                serve(r, on_served_running);
-        else
-                call_set_timeout(r, timeout, on_extended);
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = cubed_message_sandbox(r, "Resume", &m);
+        if (k >= 0)
+                k = sd_bus_message_append(m, "a{sv}", 3, "memory", "b", (int) wants_memory(r), "wait", "b", 1, "timeout", "t", timeout);
+        cubed_call(r, m, k, on_resumed);
 }
 
 /* 0, or the request is answered. */

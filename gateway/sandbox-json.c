@@ -98,7 +98,7 @@ static json_object *lifecycle(json_object *p) {
         JsonMaker m = json_maker_new();
 
         json_put_string(&m, "onTimeout", streq(info_string(p, "OnTimeout"), "kill") ? "kill" : "pause");
-        json_put(&m, "autoResume", json_object_new_boolean(false));
+        json_put(&m, "autoResume", json_object_new_boolean(json_object_get_boolean(info_get(p, "AutoResume"))));
         return json_maker_done(&m);
 }
 

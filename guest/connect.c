@@ -12,7 +12,6 @@
 #include "guest/http-reply.h"
 #include "guest/json.h"
 
-#define ENVELOPE_SIZE 5U
 #define ENVELOPE_END 2U
 #define KEEPALIVE_SEC 90U
 #define CONGESTED_BYTES (256U * 1024U)
@@ -35,13 +34,14 @@ static const struct {
         [CONNECT_UNKNOWN] = { "unknown", 500 },
 };
 
-static void call_done(HttpConn *c) {
+void connect_done(HttpConn *c) {
         ConnectCall *call = c->state;
 
         if (call->gone)
                 call->gone(call);
         loop_remove(&call->timer);
         user_done(&call->user);
+        envelopes_done(&call->input.envelopes);
         free(call);
 }
 
@@ -171,7 +171,7 @@ static int parse_times(ConnectCall *call) {
         call->timeout_usec = msec * USEC_PER_MSEC;
         if (!keepalive || parse_u32(keepalive, &sec) < 0 || sec == 0)
                 sec = KEEPALIVE_SEC;
-        call->keepalive_usec = sec * USEC_PER_SEC;
+        call->keepalive_usec = call->method->keepalive ? sec * USEC_PER_SEC : UINT64_MAX / 4;
         return 0;
 }
 
@@ -239,6 +239,16 @@ static int unwrap(const HttpConn *c, const uint8_t **ret, size_t *ret_size) {
         return 0;
 }
 
+/* false: it has failed */
+static bool check_head(ConnectCall *call) {
+        if (!find_user(call))
+                return false;
+        if (parse_times(call) >= 0)
+                return true;
+        connect_fail(call, CONNECT_INVALID_ARGUMENT, "invalid Connect-Timeout-Ms");
+        return false;
+}
+
 static void call_complete(HttpConn *c) {
         _cleanup_json_ json_object *request = NULL;
         ConnectCall *call = c->state;
@@ -255,18 +265,14 @@ static void call_complete(HttpConn *c) {
                 connect_fail(call, CONNECT_INVALID_ARGUMENT, "the request is no message in JSON");
                 return;
         }
-        if (!find_user(call))
+        if (!check_head(call))
                 return;
-        if (parse_times(call) < 0) {
-                connect_fail(call, CONNECT_INVALID_ARGUMENT, "invalid Connect-Timeout-Ms");
-                return;
-        }
         call->method->call(call, request);
         if (call->method->stream && !c->reply_ended && start_timer(call) < 0)
                 http_conn_break(c);
 }
 
-static void call_writable(HttpConn *c) {
+void connect_writable(HttpConn *c) {
         ConnectCall *call = c->state;
 
         if (call->drained)
@@ -282,7 +288,7 @@ static bool media_type_is(const HttpRequest *q, const char *type) {
 
 void connect_begin(Agent *a, HttpConn *c, const ConnectMethod *method) {
         static const HttpHandler handler = {
-                .complete = call_complete, .writable = call_writable, .gone = true, .done = call_done,
+                .complete = call_complete, .writable = connect_writable, .gone = true, .done = connect_done,
         };
         const char *type = method->stream ? "application/connect+json" : "application/json";
         const char *encoding = http_field(http_request(c), method->stream ? "Connect-Content-Encoding" : "Content-Encoding");
@@ -304,5 +310,11 @@ void connect_begin(Agent *a, HttpConn *c, const ConnectMethod *method) {
                 return;
         }
         *call = (ConnectCall) { .agent = a, .conn = c, .method = method };
-        http_conn_set_handler(c, &handler, call);
+        if (!method->message) {
+                http_conn_set_handler(c, &handler, call);
+                return;
+        }
+        http_conn_set_handler(c, &connect_stream_handler, call);
+        if (check_head(call) && start_timer(call) < 0)
+                http_conn_break(c);
 }

@@ -224,22 +224,16 @@ static int decode_bytes(const char *text, size_t size, uint8_t **ret, size_t *re
         return 0;
 }
 
-static void process_send_input_call(ConnectCall *call, json_object *request) {
+/* Of one message, or of one in a stream. */
+static void write_input(ConnectCall *call, Program *p, json_object *input, ProgramWritten written) {
         _cleanup_free_ uint8_t *data = NULL;
-        json_object *input;
         const char *text;
         size_t size;
 
-        Program *p = find(call, request, false);
-        if (!p)
-                return;
-        if (json_get_object(request, "input", &input) <= 0)
-                goto bad;
         int terminal = json_get_text(input, "pty", &text), pipe = terminal > 0 ? 0 : json_get_text(input, "stdin", &text);
         if (terminal < 0 || pipe < 0 || (terminal == 0 && pipe == 0) || decode_bytes(text, strlen(text), &data, &size) < 0)
-                goto bad;
-
-        if (terminal && !p->pty)
+                connect_fail(call, CONNECT_INVALID_ARGUMENT, BAD_REQUEST);
+        else if (terminal && !p->pty)
                 connect_fail(call, CONNECT_INTERNAL,
                              "error writing to tty: tty not assigned to process — input should be written to the stdin");
         else if (pipe && p->pty)
@@ -248,10 +242,71 @@ static void process_send_input_call(ConnectCall *call, json_object *request) {
         else if (!p->input || p->input_ends)
                 connect_fail(call, CONNECT_INTERNAL, "error writing to stdin: stdin not enabled or closed");
         else
-                program_write(p, call, &data, size);
-        return;
-bad:
-        connect_fail(call, CONNECT_INVALID_ARGUMENT, BAD_REQUEST);
+                program_write(p, call, &data, size, written);
+}
+
+static void fail_input(ConnectCall *call, const Program *p, int error) {
+        connect_fail(call, CONNECT_INTERNAL, "error writing to %s: %s", p->pty ? "tty" : "stdin", strerror(-error));
+}
+
+static void on_input_written(ConnectCall *call, const Program *p, int error) {
+        if (error < 0)
+                fail_input(call, p, error);
+        else
+                reply_nothing(call);
+}
+
+static void process_send_input_call(ConnectCall *call, json_object *request) {
+        json_object *input;
+
+        Program *p = find(call, request, false);
+        if (!p)
+                return;
+        if (json_get_object(request, "input", &input) <= 0)
+                connect_fail(call, CONNECT_INVALID_ARGUMENT, BAD_REQUEST);
+        else
+                write_input(call, p, input, on_input_written);
+}
+
+/* StreamInput: whose it is comes first, then its input, and signs of life between. */
+
+static void on_streamed(ConnectCall *call, const Program *p, int error) {
+        if (error < 0)
+                fail_input(call, p, error);
+        else
+                connect_resume(call);
+}
+
+static void stream_data(ConnectCall *call, json_object *data) {
+        json_object *input;
+
+        Program *p = call->pid > 0 ? program_find(call->agent, call->pid, NULL, false) : NULL;
+        if (call->pid == 0 || json_get_object(data, "input", &input) <= 0)
+                connect_fail(call, CONNECT_INVALID_ARGUMENT, BAD_REQUEST);
+        else if (!p)
+                connect_fail(call, CONNECT_NOT_FOUND, "process with pid %u not found", call->pid);
+        else {
+                connect_hold(call);
+                write_input(call, p, input, on_streamed);
+        }
+}
+
+static void process_stream_input_message(ConnectCall *call, json_object *message) {
+        json_object *part;
+
+        int r = json_get_object(message, "start", &part);
+        if (r > 0) {
+                Program *p = find(call, part, false);
+                if (p)
+                        call->pid = p->pid;
+                return;
+        }
+        if (r == 0)
+                r = json_get_object(message, "data", &part);
+        if (r > 0)
+                stream_data(call, part);
+        else if (r < 0 || json_get_object(message, "keepalive", &part) <= 0)
+                connect_fail(call, CONNECT_INVALID_ARGUMENT, BAD_REQUEST);
 }
 
 /* By name, or by number as protocol buffers have it too. */
@@ -321,6 +376,7 @@ const ConnectMethod process_methods[] = {
         { "/process.Process/Connect", true, KEEPALIVE, process_connect_call },
         { "/process.Process/List", false, NULL, process_list_call },
         { "/process.Process/SendInput", false, NULL, process_send_input_call },
+        { "/process.Process/StreamInput", true, NULL, NULL, process_stream_input_message },
         { "/process.Process/SendSignal", false, NULL, process_send_signal_call },
         { "/process.Process/CloseStdin", false, NULL, process_close_stdin_call },
         { "/process.Process/Update", false, NULL, process_update_call },

@@ -127,6 +127,11 @@ static bool stream_full(void *userdata) {
         return connect_congested(s->call);
 }
 
+static void stream_armed(void *userdata) {
+        const WatchStream *s = userdata;
+        connect_send(s->call, "{\"start\":{}}", 12);
+}
+
 static void stream_event(void *userdata, WatchEvent event, const char *name) {
         const WatchStream *s = userdata;
         _cleanup_json_ json_object *message = json_object_new_object();
@@ -141,7 +146,7 @@ static void stream_failed(void *userdata, int error) {
 }
 
 static void watch_dir_call(ConnectCall *call, json_object *request) {
-        static const WatchListener listener = { stream_event, stream_failed, stream_full };
+        static const WatchListener listener = { stream_armed, stream_event, stream_failed, stream_full };
         _cleanup_(wish_done) Wish wish = {};
 
         if (parse_wish(call, request, &wish) < 0)
@@ -159,7 +164,8 @@ static void watch_dir_call(ConnectCall *call, json_object *request) {
         call->owner = s;
         call->gone = stream_gone;
         call->drained = stream_drained;
-        connect_send(call, "{\"start\":{}}", 12);
+        if (r > 0)
+                stream_armed(s);
 }
 
 /* Watchers that are polled */
@@ -170,6 +176,7 @@ struct Watcher {
         char id[WATCHER_ID_SIZE + 1];
         Watch *watch;
         Wish wish;
+        ConnectCall *call;      /* that makes it, until it is armed */
         json_object *events;    /* since they were asked for */
         int error;              /* there will be no more; told once they are asked for */
 };
@@ -188,9 +195,36 @@ void watchers_done(Agent *a) {
                 watcher_free(a->watchers);
 }
 
+static void creator_gone(ConnectCall *call) {
+        Watcher *w = call->owner;
+
+        w->call = NULL;
+        watcher_free(w);
+}
+
+static ConnectCall *leave_creator(Watcher *w) {
+        ConnectCall *call = TAKE_PTR(w->call);
+
+        call->gone = NULL;
+        return call;
+}
+
+static void watcher_armed(void *userdata) {
+        _cleanup_json_ json_object *answer = json_object_new_object();
+        Watcher *w = userdata;
+
+        json_put_text(answer, "watcherId", w->id);
+        connect_reply(leave_creator(w), answer);
+}
+
 static void watcher_failed(void *userdata, int error) {
         Watcher *w = userdata;
 
+        if (w->call) {
+                fail_watch(leave_creator(w), w->wish.path, error);
+                watcher_free(w);
+                return;
+        }
         w->error = error;
         w->watch = watch_free(w->watch);
         json_object_put(TAKE_PTR(w->events));
@@ -224,8 +258,7 @@ static int make_id(char ret[static WATCHER_ID_SIZE + 1]) {
 }
 
 static void create_watcher_call(ConnectCall *call, json_object *request) {
-        static const WatchListener listener = { watcher_event, watcher_failed, NULL };
-        _cleanup_json_ json_object *answer = json_object_new_object();
+        static const WatchListener listener = { watcher_armed, watcher_event, watcher_failed, NULL };
         _cleanup_(wish_done) Wish wish = {};
         Agent *a = call->agent;
 
@@ -249,8 +282,11 @@ static void create_watcher_call(ConnectCall *call, json_object *request) {
         wish = (Wish) {};
         LIST_PREPEND(a->watchers, w);
         a->n_watchers++;
-        json_put_text(answer, "watcherId", w->id);
-        connect_reply(call, answer);
+        w->call = call;
+        call->owner = w;
+        call->gone = creator_gone;
+        if (r > 0)
+                watcher_armed(w);
 }
 
 static Watcher *find_watcher(ConnectCall *call, json_object *request) {

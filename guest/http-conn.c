@@ -36,7 +36,7 @@ static void end_request(HttpConn *c) {
         c->state = NULL;
         free(TAKE_PTR(c->body));
         c->n_body = c->body_allocated = 0;
-        c->reply_begun = c->reply_ended = c->reply_chunked = c->reply_headless = c->cors = false;
+        c->reply_begun = c->reply_ended = c->reply_chunked = c->reply_headless = c->cors = c->paused = false;
 }
 
 void http_conn_free(HttpConn *c) {
@@ -60,12 +60,28 @@ static void set_timer(HttpConn *c, uint64_t usec) {
         (void) loop_set_timer(&c->timer, usec);
 }
 
+static uint64_t body_usec(const HttpConn *c) {
+        const HttpLimits *l = &c->server->limits;
+
+        return c->paused ? UINT64_MAX : c->handler && c->handler->patient ? l->idle_usec : l->body_usec;
+}
+
 /* What it waits for next, with nothing left to be sent. */
 static void set_phase_timer(HttpConn *c) {
         const HttpLimits *l = &c->server->limits;
         const HttpRequest *q = http_request(c);
 
-        set_timer(c, c->closing ? CLOSING_USEC : q->complete ? UINT64_MAX : q->head ? l->body_usec : q->begun ? l->head_usec : l->idle_usec);
+        set_timer(c, c->closing ? CLOSING_USEC : q->complete ? UINT64_MAX : q->head ? body_usec(c) : q->begun ? l->head_usec : l->idle_usec);
+}
+
+void http_conn_pause(HttpConn *c, bool paused) {
+        if (c->paused == paused)
+                return;
+        c->paused = paused;
+        if (!c->stuck)
+                set_phase_timer(c);
+        if (!paused)
+                http_conn_wake(c);
 }
 
 /* As outbox_flush(). Whoever reads slowly holds up those who write to it; who does not read at all is cut in the end. */
@@ -161,7 +177,7 @@ static void feed(HttpConn *c, const uint8_t *data, size_t size) {
         if (q->complete)
                 set_timer(c, UINT64_MAX);
         else if (q->head)
-                set_timer(c, c->server->limits.body_usec);
+                set_timer(c, body_usec(c));
         else if (q->begun && !begun && !head)
                 set_timer(c, c->server->limits.head_usec);
         if (q->complete && !c->reply_ended && c->handler)
@@ -221,7 +237,7 @@ static int conn_step(HttpConn *c) {
                 return 1;
         }
         if (!c->parser.request.complete)
-                return is_held(c->server) ? 0 : read_some(c);
+                return c->paused || is_held(c->server) ? 0 : read_some(c);
         if (c->reply_ended) {
                 next_request(c);
                 return 1;

@@ -25,6 +25,8 @@ typedef struct HttpHandler {
         void (*writable)(HttpConn *c);
         /* Whether a client that has closed its direction is gone, and not waiting for the rest. */
         bool gone;
+        /* Whether as much time may pass between two parts of the body as between two requests. */
+        bool patient;
         /* The request is over, in whatever way. */
         void (*done)(HttpConn *c);
 } HttpHandler;
@@ -50,6 +52,7 @@ struct HttpConn {
         bool closing;           /* our direction is closed, what still comes is dropped */
         bool broken;            /* cut it */
         bool stuck;             /* the client does not take what it is sent */
+        bool paused;            /* no more of the body is read */
 };
 
 int http_conn_new(HttpServer *s, int fd);
@@ -57,6 +60,8 @@ void http_conn_free(HttpConn *c);
 void http_conn_set_handler(HttpConn *c, const HttpHandler *handler, void *state);
 /* Makes the loop run it soon. */
 void http_conn_wake(HttpConn *c);
+/* Whether more of the request's body is read: its client has to wait meanwhile, without a time-out. */
+void http_conn_pause(HttpConn *c, bool paused);
 /* Resets it, so that the client sees that its answer is not whole. */
 void http_conn_break(HttpConn *c);
 

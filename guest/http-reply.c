@@ -100,6 +100,8 @@ void http_reply_end(HttpConn *c) {
         if (c->reply_chunked)
                 put(c, "0\r\n\r\n", 5);
         c->reply_ended = true;
+        /* What is left of the request is dropped as it comes. */
+        http_conn_pause(c, false);
         http_conn_wake(c);
 }
 

@@ -208,6 +208,7 @@ static void on_output(LoopSource *s, uint32_t events) {
 struct ProgramInput {
         ProgramInput *next;
         ConnectCall *call;      /* NULL: it has gone */
+        ProgramWritten written;
         uint8_t *data;
         size_t size, offset;
 };
@@ -224,15 +225,11 @@ static void input_gone(ConnectCall *call) {
 
 static void answer_input(ProgramInput *in, const Program *p, int error) {
         ConnectCall *call = TAKE_PTR(in->call);
-        _cleanup_json_ json_object *o = json_object_new_object();
 
         if (!call)
                 return;
         call->gone = NULL;
-        if (error < 0)
-                connect_fail(call, CONNECT_INTERNAL, "error writing to %s: %s", p->pty ? "tty" : "stdin", strerror(-error));
-        else
-                connect_reply(call, o);
+        in->written(call, p, error);
 }
 
 static void end_input(Program *p) {
@@ -286,7 +283,7 @@ static size_t input_bytes(const Program *p) {
         return n;
 }
 
-void program_write(Program *p, ConnectCall *call, uint8_t **data, size_t size) {
+void program_write(Program *p, ConnectCall *call, uint8_t **data, size_t size, ProgramWritten written) {
         /* It stays when its client goes: one that asks again and again would fill the memory. */
         if (input_bytes(p) + size > INPUT_BYTES_MAX) {
                 connect_fail(call, CONNECT_RESOURCE_EXHAUSTED, "the program does not read its input: %u bytes of it wait at most",
@@ -298,7 +295,7 @@ void program_write(Program *p, ConnectCall *call, uint8_t **data, size_t size) {
                 connect_fail(call, CONNECT_INTERNAL, "out of memory");
                 return;
         }
-        *in = (ProgramInput) { .call = call, .data = TAKE_PTR(*data), .size = size };
+        *in = (ProgramInput) { .call = call, .written = written, .data = TAKE_PTR(*data), .size = size };
         call->owner = in;
         call->gone = input_gone;
         while (*end)

@@ -54,7 +54,9 @@ Program *program_find(Agent *a, uint32_t pid, const char *tag, bool ended);
 void program_listen(Program *p, ConnectCall *call);
 int program_kill(Program *p, int signal);
 
-/* Writes data, then answers the call. Takes data. */
-void program_write(Program *p, ConnectCall *call, uint8_t **data, size_t size);
+/* Of a call whose data was written, or of an error that it met; it has to answer, or to take it for answered. */
+typedef void (*ProgramWritten)(ConnectCall *call, const Program *p, int error);
+/* Writes data, then tells, or fails the call. Takes data. */
+void program_write(Program *p, ConnectCall *call, uint8_t **data, size_t size, ProgramWritten written);
 /* Once all of that is written. */
 void program_close_input(Program *p);

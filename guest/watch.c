@@ -4,16 +4,24 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 
+#include "guest/request.h"
 #include "guest/walk.h"
 #include "guest/watch.h"
 
 #define EVENTS (IN_CREATE|IN_MOVED_TO|IN_MOVED_FROM|IN_MODIFY|IN_ATTRIB|IN_DELETE|IN_DELETE_SELF|IN_MOVE_SELF|IN_ONLYDIR)
 #define READ_SIZE (64U * (sizeof(struct inotify_event) + NAME_MAX + 1))
 #define READS_PER_TURN 4U
+#define ENTRIES_PER_TURN 128U
 
 struct Watch {
         int fd;
         LoopSource source;
+        LoopSource scan;        /* while there are trees to go through; no events are read then */
+        Walk walk;
+        bool walking;
+        StringList trees;       /* directories, watched already, whose contents are to be: names below path */
+        size_t n_walked;        /* of them, the last one maybe not to its end */
+        bool armed;
         char *path;
         bool recursive;
         bool held;              /* the listener has to take some first */
@@ -57,37 +65,13 @@ static int add_directory(Watch *w, const char *path, const char *name) {
         return set_name(w, wd, name);
 }
 
-/* All below, once the directory itself is watched. */
-static int add_tree(Watch *w, const char *path, bool tell) {
-        _cleanup_walk_ Walk walk = {};
-        size_t prefix = strlen(w->path) + (w->path[strlen(w->path) - 1] != '/');
-        bool freed = false;
+static char *path_below(const Watch *w, const char *name) {
+        bool slash = w->path[strlen(w->path) - 1] == '/';
+        char *s;
 
-        int r = walk_begin(&walk, path);
-        if (r < 0)
-                return r == -ENOMEM ? r : 0;
-        w->freed = &freed;
-        for (;;) {
-                _cleanup_free_ char *entry = NULL;
-                struct stat st;
-
-                r = walk_next(&walk, &entry);
-                if (r <= 0)
-                        break;
-                if (tell)
-                        w->listener->event(w->userdata, WATCH_CREATE, entry + prefix);
-                if (freed)
-                        return -ECANCELED;
-                if (lstat(entry, &st) < 0 || !S_ISDIR(st.st_mode))
-                        continue;
-                r = add_directory(w, entry, entry + prefix);
-                if (r >= 0)
-                        r = walk_descend(&walk, entry);
-                if (r < 0)
-                        break;
-        }
-        w->freed = NULL;
-        return r;
+        if (!*name)
+                return strdup(w->path);
+        return asprintf(&s, "%s%s%s", w->path, slash ? "" : "/", name) < 0 ? NULL : s;
 }
 
 /* One that moved away is no longer below, and has to come back to be. */
@@ -126,6 +110,15 @@ static unsigned events_of(uint32_t mask, bool self) {
         return events;
 }
 
+static int add_tree(Watch *w, const char *name) {
+        char *copy = strdup(name);
+        int r = copy ? strings_add(&w->trees, copy) : -ENOMEM;
+
+        if (r < 0)
+                free(copy);
+        return r;
+}
+
 static int follow_directories(Watch *w, uint32_t mask, const char *name) {
         if (!w->recursive || !(mask & IN_ISDIR))
                 return 0;
@@ -134,14 +127,11 @@ static int follow_directories(Watch *w, uint32_t mask, const char *name) {
         if (!(mask & (IN_CREATE|IN_MOVED_TO)))
                 return 0;
 
-        _cleanup_free_ char *path = NULL;
-        bool slash = w->path[strlen(w->path) - 1] == '/';
-        if (asprintf(&path, "%s%s%s", w->path, slash ? "" : "/", name) < 0) {
-                path = NULL;
+        _cleanup_free_ char *path = path_below(w, name);
+        if (!path)
                 return -ENOMEM;
-        }
         int r = add_directory(w, path, name);
-        return r < 0 ? r : add_tree(w, path, true);
+        return r < 0 ? r : add_tree(w, name);
 }
 
 /* -ECANCELED: the watch is gone */
@@ -193,28 +183,114 @@ static int read_events(Watch *w) {
         return 1;
 }
 
+static void fail(Watch *w, int error) {
+        loop_remove(&w->source);
+        loop_remove(&w->scan);
+        w->listener->failed(w->userdata, error);
+}
+
+static bool is_full(Watch *w) {
+        w->held = w->listener->full && w->listener->full(w->userdata);
+        return w->held;
+}
+
+/* Trees */
+
+/* The one that came first. One that can't be read, or is gone, has nothing in it. */
+static int begin_tree(Watch *w) {
+        _cleanup_free_ char *path = path_below(w, w->trees.items[w->n_walked++]);
+        if (!path)
+                return -ENOMEM;
+
+        int r = walk_begin(&w->walk, path);
+        w->walking = r >= 0;
+        return r == -ENOMEM ? r : 1;
+}
+
+/* 1: there may be more, 0: all of it is watched, -ECANCELED: the watch is gone */
+static int scan_next(Watch *w) {
+        size_t prefix = strlen(w->path) + (w->path[strlen(w->path) - 1] != '/');
+        _cleanup_free_ char *entry = NULL;
+        bool freed = false;
+        struct stat st;
+
+        if (!w->walking)
+                return w->n_walked < w->trees.n ? begin_tree(w) : 0;
+        int r = walk_next(&w->walk, &entry);
+        if (r <= 0) {
+                walk_done(&w->walk);
+                w->walking = false;
+                return r < 0 ? r : 1;
+        }
+        if (w->armed) {
+                w->freed = &freed;
+                w->listener->event(w->userdata, WATCH_CREATE, entry + prefix);
+                if (freed)
+                        return -ECANCELED;
+                w->freed = NULL;
+        }
+        if (lstat(entry, &st) < 0 || !S_ISDIR(st.st_mode))
+                return 1;
+        r = add_directory(w, entry, entry + prefix);
+        if (r >= 0)
+                r = walk_descend(&w->walk, entry);
+        return r < 0 ? r : 1;
+}
+
+static void end_scan(Watch *w) {
+        bool first = !w->armed;
+
+        loop_remove(&w->scan);
+        strings_done(&w->trees);
+        w->n_walked = 0;
+        w->armed = true;
+        (void) loop_rearm(&w->source);
+        if (first)
+                w->listener->armed(w->userdata);
+}
+
+static void on_scan(LoopSource *s, uint32_t events) {
+        Watch *w = s->userdata;
+        int r = 1;
+
+        for (unsigned i = 0; r > 0 && i < ENTRIES_PER_TURN; i++) {
+                if (w->armed && is_full(w)) {
+                        (void) loop_modify(s, 0);
+                        return;
+                }
+                r = scan_next(w);
+        }
+        if (r == 0)
+                end_scan(w);
+        else if (r < 0 && r != -ECANCELED)
+                fail(w, r);
+}
+
 static void on_events(LoopSource *s, uint32_t events) {
         Watch *w = s->userdata;
         int r = 1;
 
-        for (unsigned i = 0; r > 0 && i < READS_PER_TURN; i++) {
-                w->held = w->listener->full && w->listener->full(w->userdata);
-                if (w->held)
+        if (w->scan.loop)
+                return;
+        for (unsigned i = 0; r > 0 && w->trees.n == 0 && i < READS_PER_TURN; i++) {
+                if (is_full(w))
                         return;
                 r = read_events(w);
         }
         if (r == -ECANCELED)
                 return;
-        if (r > 0)
+        if (r >= 0 && w->trees.n > 0)
+                r = loop_add_idle(s->loop, &w->scan, on_scan, w);
+        else if (r > 0)
                 (void) loop_rearm(s);
-        else if (r < 0) {
-                loop_remove(&w->source);
-                w->listener->failed(w->userdata, r);
-        }
+        if (r < 0)
+                fail(w, r);
 }
 
 void watch_resume(Watch *w) {
-        if (w->held && w->source.loop)
+        if (w->held && w->scan.loop)
+                (void) loop_modify(&w->scan, EPOLLIN);
+        else if (w->held && w->source.loop)
                 (void) loop_rearm(&w->source);
         w->held = false;
 }
@@ -224,21 +300,25 @@ int watch_new(Loop *l, const char *path, bool recursive, const WatchListener *li
 
         if (!w)
                 return -ENOMEM;
-        *w = (Watch) { .recursive = recursive, .listener = listener, .userdata = userdata, .path = strdup(path) };
+        *w = (Watch) {
+                .recursive = recursive, .armed = !recursive, .listener = listener, .userdata = userdata, .path = strdup(path),
+        };
         w->fd = inotify_init1(IN_NONBLOCK|IN_CLOEXEC);
         int r = w->fd < 0 ? -errno : w->path ? 0 : -ENOMEM;
         if (r >= 0)
                 r = add_directory(w, path, "");
         if (r >= 0 && recursive)
-                r = add_tree(w, path, false);
+                r = add_tree(w, "");
         if (r >= 0)
                 r = loop_add(l, &w->source, w->fd, EPOLLIN|EPOLLET, on_events, w);
+        if (r >= 0 && recursive)
+                r = loop_add_idle(l, &w->scan, on_scan, w);
         if (r < 0) {
                 watch_free(w);
                 return r;
         }
         *ret = w;
-        return 0;
+        return w->armed;
 }
 
 Watch *watch_free(Watch *w) {
@@ -247,6 +327,9 @@ Watch *watch_free(Watch *w) {
         if (w->freed)
                 *w->freed = true;
         loop_remove(&w->source);
+        loop_remove(&w->scan);
+        walk_done(&w->walk);
+        strings_done(&w->trees);
         safe_close(w->fd);
         for (size_t i = 0; i < w->n_names; i++)
                 free(w->names[i]);

@@ -2,7 +2,8 @@
 #pragma once
 
 /* What happens in a directory, and below it if asked for, as inotify tells it and envd's clients want to hear it. Owned by who
- * listens. Directories that come later are watched too; what was in them before that is told as if it had been made then. */
+ * listens. Directories that come later are watched too; what was in them before that is told as if it had been made then. A
+ * tree is gone through in steps between other events of the loop, and what happens meanwhile is told after that. */
 
 #include "guest/loop.h"
 
@@ -17,6 +18,8 @@ typedef enum WatchEvent {
 } WatchEvent;
 
 typedef struct WatchListener {
+        /* All that is there is watched. */
+        void (*armed)(void *userdata);
         /* name is below the directory, "." for itself. */
         void (*event)(void *userdata, WatchEvent event, const char *name);
         /* It ends: -EOVERFLOW when more happened than the kernel keeps, else why a directory can't be watched. The watch
@@ -26,7 +29,7 @@ typedef struct WatchListener {
         bool (*full)(void *userdata);
 } WatchListener;
 
-/* -ENOSPC and -EMFILE: the kernel has no more watches. */
+/* 1: it is armed, 0: armed() is to come. -ENOSPC and -EMFILE: the kernel has no more watches. */
 int watch_new(Loop *l, const char *path, bool recursive, const WatchListener *listener, void *userdata, Watch **ret);
 Watch *watch_free(Watch *w);
 void watch_resume(Watch *w);

@@ -2,6 +2,7 @@
 """cube-gateway as a service: started by its socket, as a user of its own, with keys that cubectl makes. What it answers is
 tested in tests/gateway."""
 
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -9,11 +10,12 @@ import os
 import pathlib
 import pwd
 import re
+import signal
 import socket
 
 import pytest
 
-from cubetest import run, wait_for
+from cubetest import events, helper_pid, prop, run, wait_for
 from test_secrets import host_titles
 
 UNIT = "cube-gateway.service"
@@ -158,6 +160,44 @@ def test_a_damaged_key_of_the_host_ends_in_two_failed_units_and_a_reason(key):
         assert "remove it: another one is made then" in entries_of_unit()
     output("systemctl", "start", SOCKET)
     assert call("GET", "/v2/sandboxes", key)[0] == 200
+@pytest.mark.parametrize("memory", [True, False])
+def test_at_its_end_it_is_paused_and_connecting_brings_it_back(key, template, memory):
+    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template(), "autoPause": True, "autoPauseMemory": memory})
+    assert status == 201, made
+    path = f"/sandboxes/{made['sandboxID']}"
+    assert call("POST", f"{path}/timeout", key, {"timeout": 1}) == (204, None)
+    wait_for("it to be paused", lambda: call("GET", path, key)[1]["state"] == "paused")
+    status, again = call("POST", f"/v2{path}/connect", key, {"timeout": 600})
+    assert (status, again) == (201, made)
+    assert call("GET", path, key)[1]["state"] == "running"
+    assert output("cubectl", "show", made["sandboxID"], "-p", "Start", "--value").strip() == ("restored" if memory else "booted")
+    wait_for("the guest to be told", lambda: "serves envd to user" in output("cubectl", "logs", "--console", made["sandboxID"]))
+    assert call("POST", f"{path}/pause", key, {}) == (204, None)
+    assert call("POST", f"/v2{path}/connect", key, {"memory": False})[0] == 201
+    assert output("cubectl", "show", made["sandboxID"], "-p", "Start", "--value").strip() == "booted"
+    assert call("DELETE", path, key) == (204, None)
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_who_connects_while_it_is_paused_waits(key, template, memory):
+    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template()})
+    assert status == 201, made
+    path = f"/sandboxes/{made['sandboxID']}"
+    stored = helper_pid("cube-stored")
+    os.kill(stored, signal.SIGSTOP)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            pause = pool.submit(call, "POST", f"{path}/pause", key, {"memory": memory})
+            wait_for("it to be pausing", lambda: prop(made["sandboxID"], "State") == "pausing")
+            connects = [pool.submit(call, "POST", f"/v2{path}/connect", key, {"timeout": 600}) for _ in range(4)]
+            wait_for("them to ask", lambda: events(made["sandboxID"]).count("resume") == 4)
+            os.kill(stored, signal.SIGCONT)
+            assert pause.result() == (204, None)
+            assert [c.result() for c in connects] == [(201, made)] * 4
+    finally:
+        os.kill(stored, signal.SIGCONT)
+    assert output("cubectl", "show", made["sandboxID"], "-p", "Start", "--value").strip() == ("restored" if memory else "booted")
+    assert call("DELETE", path, key) == (204, None)
 
 
 def test_users_may_make_keys_only_as_polkit_says(key):

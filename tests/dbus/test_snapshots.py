@@ -3,6 +3,7 @@
 
 import json
 import subprocess
+import time
 
 import pytest
 
@@ -115,6 +116,22 @@ def test_pause_and_resume(host, guest):
     data(host, sandbox(guest), 'Sandbox', 'Resume', 'a{sv}', '0')
     p = properties(host, sandbox(guest), 'Sandbox')
     assert p['State'] == 'running' and p['Start'] == 'restored' and p['BaseSnapshot'] == '' and listed(host) == {}
+
+
+def test_a_resume_makes_a_lifetime_longer_and_never_shorter(host, guest):
+    def resume(*options):
+        data(host, sandbox(guest), 'Sandbox', 'Resume', 'a{sv}', str(len(options)), *(a for o in options for a in o))
+        return properties(host, sandbox(guest), 'Sandbox')['Deadline']
+    assert resume(('timeout', 't', '60000000')) == 2**64 - 1
+    data(host, sandbox(guest), 'Sandbox', 'SetTimeout', 't', '300000000')
+    now = time.time() * 1e6
+    first = resume(('timeout', 't', '600000000'))
+    assert now + 500e6 < first < now + 700e6
+    assert resume(('timeout', 't', '60000000')) == first and resume(('wait', 'b', 'true')) == first
+    assert resume(('timeout', 't', '6000000000'), ('wait', 'b', 'true'), ('memory', 'b', 'false')) > first
+    data(host, sandbox(guest), 'Sandbox', 'Pause', 'a{sv}', '0')
+    assert resume(('timeout', 't', '60000000')) < now + 200e6
+    assert 'timeout' in error(host, sandbox(guest), 'Sandbox', 'Resume', 'a{sv}', '1', 'timeout', 't', '0')
 
 
 def test_pause_without_memory_boots(host, guest):

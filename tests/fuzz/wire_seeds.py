@@ -513,6 +513,15 @@ def requests():
     yield b'\x01GET /?path={"a":[1,"%C3%A4"]} HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nA: b\r\n  c\r\n\r\n'
 
 
+def envelopes():
+    """The size of the pieces less one, then messages in their envelopes."""
+    one = b'\0\0\0\0\x13{"data":{"input":{}}}'
+    for piece in (0, 4, 255):
+        yield bytes([piece]) + one + b'\0\0\0\0\0' + one[:-3]
+        yield bytes([piece]) + one + b'\2\0\0\0\2{}'
+        yield bytes([piece]) + b'\0\0\0\1\0' + one
+
+
 def forms():
     for piece in (0, 2, 255):
         yield bytes([piece]) + (b'--b \r\nContent-Disposition: form-data; name="file"; filename="a \\"x"\r\n\r\ndata\r\n--\r\n--bb\r\n'
@@ -524,7 +533,7 @@ def gateway_requests():
                b'/v2/sandboxes?startedAfter=2026-01-02T03:04:05.678Z&nextToken=1767323045678901_abcdefghijkl&template=base',
                b'/templates/tenant%2Fname%3Adefault', b'/sandboxes/abcdefghijkl-6532622b/connect']
     bodies = [{'templateID': 'tenant/base:v1', 'timeout': 61, 'secure': True, 'autoPause': True, 'autoPauseMemory': False,
-               'autoResume': {'enabled': False}, 'envVars': {}, 'metadata': {'a': 'b\u00fc'}},
+               'autoResume': {'enabled': False}, 'envVars': {'A': 'b=c'}, 'metadata': {'a': 'b\u00fc'}},
               {'templateID': 'base', 'allow_internet_access': False,
                'network': {'allowOut': ['1.1.1.1', '*.example.com', '2001:db8::/32'], 'denyOut': ['0.0.0.0/0', '10.0.0.0/8'],
                            'allowPublicTraffic': True}},
@@ -540,7 +549,7 @@ def gateway_requests():
     yield b'\0\0one\r\n[step 1 of 4 (USER)]\nhidden\n[step 2 of 4 (RUN)]\n\xff\0out\n[step 4 of 4 (RUN)]\n[all steps are done]\nserves'
 
 
-SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'gateway': gateway_requests,
+SEEDS = {'agent': agents, 'config': configs, 'control': controls, 'copy': copies, 'envelope': envelopes, 'gateway': gateway_requests,
          'http': requests, 'image': images, 'kernel': kernels, 'multipart': forms, 'netd': netds, 'oci': ocis,
          'options': options, 'pack': packs,
          'policy': policies, 'resolver-link': resolver_links, 'stored': storeds}

@@ -84,7 +84,10 @@ def test_a_body_in_chunks(client):
     ({'templateID': 'a b'}, 'Invalid template reference: a b'), ({'templateID': 'a:b:c'}, 'Invalid template reference'),
     ({'templateID': '../../etc'}, 'Invalid template reference'),
     ({'templateID': 'python', 'autoPauseMemory': False}, 'autoPauseMemory=false only applies when autoPause is true.'),
-    ({'templateID': 'python', 'autoResume': {'enabled': True}}, 'autoResume is not supported'),
+    ({'templateID': 'python', 'autoResume': {'enabled': 1}}, "field 'enabled'"),
+    ({'templateID': 'python', 'autoResume': True}, "field 'autoResume'"),
+    ({'templateID': 'python', 'autoPause': True, 'autoPauseMemory': False, 'autoResume': {'enabled': True}},
+     'autoPauseMemory=false cannot be combined with autoResume'),
     ({'templateID': 'python', 'volumeMounts': [{'name': 'v', 'path': '/v'}]}, 'volumeMounts is not supported'),
 ])
 def test_what_is_wrong_is_told(client, body, message):
@@ -190,6 +193,18 @@ def test_many_connect_to_a_paused_one(client):
     assert client.call('GET', f'/sandboxes/{i}')['state'] == 'running'
 
 
+@pytest.mark.parametrize('paused', [True, False])
+def test_who_connects_for_a_short_time_takes_none_from_others(client, paused):
+    i = client.create(timeout=20)
+    if paused:
+        client.call('POST', f'/sandboxes/{i}/pause', {}, 204)
+    times = [60, 7200, 30, 45, 3600, 90, 15, 50]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda t: client.raw('POST', f'/v2/sandboxes/{i}/connect', f'{{"timeout": {t}}}'), times))
+    assert {r.status for r in replies} <= ({200, 201} if paused else {200})
+    assert when(client.call('GET', f'/sandboxes/{i}')['endAt']) - time.time() > 7000
+
+
 def test_time(client):
     i = client.create(timeout=600)
     client.call('POST', f'/sandboxes/{i}/timeout', {'timeout': 30}, 204)
@@ -213,6 +228,14 @@ def test_what_happens_at_the_end_is_kept(client):
         assert client.call('GET', f'/sandboxes/{i}')['lifecycle']['onTimeout'] == on_timeout
     listed = client.gateway.host.ctl('show', i, '-p', 'OnTimeout', '--value')
     assert listed.stdout.strip() == 'pause-disk'
+
+
+def test_traffic_resumes_it_when_it_is_asked_for(client):
+    for options, auto in (({'autoPause': True, 'autoResume': {'enabled': True}}, True), ({'autoResume': {'enabled': True}}, True),
+                          ({'autoResume': {'enabled': False}}, False), ({'autoResume': None}, False)):
+        i = client.create(**options)
+        assert client.call('GET', f'/sandboxes/{i}')['lifecycle']['autoResume'] is auto
+        assert client.gateway.host.ctl('show', i, '-p', 'AutoResume', '--value').stdout.strip() == ('yes' if auto else 'no')
 
 
 def test_lists(client):

@@ -11,6 +11,7 @@ import pathlib
 import socket
 import struct
 import termios
+import threading
 import time
 from select import select as select_fds
 
@@ -211,6 +212,133 @@ def test_input_that_the_program_does_not_take_yet_waits(envd):
         envd.call("process.Process/CloseStdin", select(pid))
 
         assert s.to_end()[1]["stdout"].startswith(hashlib.sha256(data).hexdigest().encode())
+
+
+def envelope(message):
+    data = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return struct.pack(">BI", 0, len(data)) + data
+
+
+class InputStream:
+    """StreamInput, in parts of a test's choosing."""
+
+    def __init__(self, envd, **headers):
+        self.conn = envd.connect()
+        self.conn.putrequest("POST", "/process.Process/StreamInput")
+        for name, value in {**envd.headers(), "Content-Type": "application/connect+json", "Transfer-Encoding": "chunked",
+                            **headers}.items():
+            self.conn.putheader(name, value)
+        self.conn.endheaders()
+
+    def put(self, data):
+        if data:
+            self.conn.send(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def start(self, pid):
+        self.put(envelope({"start": select(pid)}))
+
+    def data(self, data, kind="stdin"):
+        self.put(envelope({"data": {"input": {kind: b64(data)}}}))
+
+    def answer(self, end=True):
+        """What came of it: None, or the error."""
+        if end:
+            self.conn.send(b"0\r\n\r\n")
+        response = self.conn.getresponse()
+        assert (response.status, response.headers["Content-Type"]) == (200, "application/connect+json")
+        data = response.read()
+        self.conn.close()
+        if data == envelope({}) + b"\2" + envelope({})[1:]:
+            return None
+        assert data[0] == 2 and len(data) == 5 + int.from_bytes(data[1:5], "big"), data
+        return json.loads(data[5:])["error"]
+
+
+def test_input_as_a_stream(envd):
+    data = pattern(1_000_000)
+    with envd.start("sha256sum", stdin=True) as s:
+        pid = pid_of(s)
+        stream = InputStream(envd)
+        stream.start(pid)
+        stream.data(b"")
+        stream.put(envelope({"keepalive": {}}))
+        for at in range(0, len(data), 100_000):
+            stream.data(data[at:at + 100_000])
+        # In pieces, and several in one.
+        last = envelope({"data": {"input": {"stdin": b64(b"a")}}})
+        for byte in last:
+            stream.put(bytes([byte]))
+        stream.put(last * 100)
+        assert stream.answer() is None
+        envd.call("process.Process/CloseStdin", select(pid))
+        assert s.to_end()[1]["stdout"].startswith(hashlib.sha256(data + b"a" * 101).hexdigest().encode())
+    with envd.start("/bin/sh", "-c", "read x; echo got $x", pty=(80, 24)) as s:
+        stream = InputStream(envd)
+        stream.start(pid_of(s))
+        stream.data(b"word\n", "pty")
+        assert stream.answer() is None
+        assert b"got word" in s.to_end()[1]["pty"]
+
+
+def test_a_stream_of_input_waits_for_the_program(envd, tmp_path):
+    """More than is ever kept for one: what it does not read waits at the client."""
+    data = pattern(1_000_000)
+    with envd.start("/bin/sh", "-c", f"read x < {fifo(envd, 'go')}; sha256sum", stdin=True) as s:
+        pid = pid_of(s)
+        stream = InputStream(envd)
+        stream.start(pid)
+        sender = threading.Thread(target=lambda: [stream.data(data) for _ in range(40)])
+        sender.start()
+        # Nobody else is kept waiting.
+        assert envd.run("echo", "out")[0] == OK
+        pathlib.Path(fifo(envd, "go")).write_text("\n")
+        sender.join()
+        assert stream.answer() is None
+        envd.call("process.Process/CloseStdin", select(pid))
+        assert s.to_end()[1]["stdout"].startswith(hashlib.sha256(data * 40).hexdigest().encode())
+
+
+def test_a_stream_of_input_that_is_none(envd):
+    with envd.start("cat", stdin=True) as s:
+        pid = pid_of(s)
+        for code, message, parts in (
+                ("not_found", "process with pid 999999 not found", [envelope({"start": select(999999)})]),
+                ("invalid_argument", "no message of this method", [envelope({"data": {"input": {"stdin": ""}}})]),
+                ("invalid_argument", "no message of this method", [envelope({"other": {}})]),
+                ("invalid_argument", "no message of this method", [envelope({"start": select(pid)}), envelope({"data": {}})]),
+                ("invalid_argument", "no stream of messages", [envelope(b"{")]),
+                ("invalid_argument", "no stream of messages", [b"\1" + envelope({})[1:]]),
+                ("invalid_argument", "no stream of messages", [envelope({"start": select(pid)})[:-1]]),
+                ("resource_exhausted", "too large", [struct.pack(">BI", 0, 1 << 30)]),
+                ("internal", "tty not assigned", [envelope({"start": select(pid)}), envelope({"data": {"input": {"pty": ""}}})])):
+            stream = InputStream(envd)
+            for part in parts:
+                stream.put(part)
+            error = stream.answer()
+            assert (error["code"], message in error["message"]) == (code, True), error
+        stream = InputStream(envd, **{"Connect-Timeout-Ms": "300"})
+        stream.start(pid)
+        assert stream.answer(end=False)["code"] == "deadline_exceeded"
+        stream = InputStream(envd)
+        stream.start(pid)
+        stream.data(b"out")
+        s.until("stdout", b"out")
+        kill(envd, pid)
+        s.to_end()
+        stream.data(b"late")
+        assert stream.answer()["code"] == "not_found"
+
+
+def test_a_stream_of_input_whose_program_ends_while_it_waits(envd):
+    with envd.start("sleep", "1000", stdin=True) as s:
+        pid = pid_of(s)
+        stream = InputStream(envd)
+        stream.start(pid)
+        stream.data(pattern(1_000_000))
+        assert envd.run("echo", "out")[0] == OK
+        kill(envd, pid)
+        s.to_end()
+        assert stream.answer()["code"] == "internal"
 
 
 def test_a_background_child_that_holds_the_output(envd):

@@ -85,6 +85,11 @@ sandbox.commands.send_stdin(handle.pid, "a\\u00e4\\n")
 sandbox.commands.send_stdin(handle.pid, "")
 sandbox.commands.close_stdin(handle.pid)
 assert handle.wait().stdout == "a\\u00e4\\n"
+handle = sandbox.commands.run("cat", background=True, stdin=True)
+sandbox.commands.stream_input(handle.pid, ["a", b"b", "\\u00e4\\n"])
+sandbox.commands.close_stdin(handle.pid)
+assert handle.wait().stdout == "ab\\u00e4\\n"
+raises(NotFoundException, lambda: sandbox.commands.stream_input(999999, ["a"]))
 handle = sandbox.commands.run("sleep 1000", background=True)
 again = sandbox.commands.connect(handle.pid)
 assert again.pid == handle.pid
@@ -190,6 +195,12 @@ output = asyncio.Queue()
 terminal = await sandbox.pty.create(PtySize(cols=80, rows=24), on_data=output.put_nowait)
 await sandbox.pty.send_stdin(terminal.pid, b"exit\\n")
 assert (await terminal.wait()).exit_code == 0
+handle = await sandbox.commands.run("cat", background=True, stdin=True)
+async with sandbox.commands.stream_input(handle.pid) as stream:
+    await stream.send("one ")
+    await stream.send("two")
+await sandbox.commands.close_stdin(handle.pid)
+assert (await handle.wait()).stdout == "one two"
 handle = await sandbox.commands.run("sleep 1000", background=True)
 assert await handle.kill() is True
 """)
