@@ -81,15 +81,13 @@ static void on_begin(Request *r, void *userdata) {
 
         r->gateway = g;
         int k = url_parse(r->target, &r->url);
-        if (k < 0) {
-                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Error when parsing request: its path or query is not valid");
+        if (k >= 0 && route_begin(r))
                 return;
-        }
         /* At once: a body is kept only of who has a key. */
-        if (route_is_open(r))
+        if (k >= 0 && route_is_open(r))
                 request_reply(r, MHD_HTTP_NO_CONTENT);
-        else if (!route_begin(r))
-                (void) check_key(g, r);
+        else if (check_key(g, r) && k < 0)
+                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Error when parsing request: its path or query is not valid");
 }
 
 static void on_handle(Request *r, void *userdata) {

@@ -19,9 +19,9 @@ def test_what_rest_adds_to_a_create_is_measured(clean, tmp_path):
                         "--json", result, check=True).stdout.decode()
     measured = json.loads(result.read_text())
     assert {name: len(values) for name, values in measured["msec"].items()} == {
-        "D-Bus create": 2, "REST create": 2, "empty D-Bus call": 2, "bare reply": 20}
+        "D-Bus create": 2, "D-Bus create, served": 2, "REST create": 2, "empty D-Bus call": 2, "bare reply": 20}
     assert all(msec > 0 for values in measured["msec"].values() for msec in values)
-    assert "REST adds" in text
+    assert "REST adds to a D-Bus create, served: " in text
 
 
 def test_one_round_measures_each_operation(clean, tmp_path):

@@ -158,3 +158,17 @@ def test_each_request_is_in_the_log_with_its_key_and_without_its_secret(gateway)
     for secret in (key, key[4:], NOBODY_KEY[4:], 'canary-metadata', made['envdAccessToken']):
         assert secret not in log
     assert not SECRET.search(log)
+
+
+def test_every_call_is_in_the_log_with_the_id_of_its_key(gateway):
+    """Whatever became of it."""
+    client = gateway.client('who-asked')
+    (key_id,) = [i for i, (name, _) in listed(gateway).items() if name == 'who-asked']
+    calls = [(method, re.sub(r'{\w+}', 'i0123456789012', path)) for method, path in gw.DESCRIPTION.operations() if path != '/health']
+    calls += [('GET', '/volumes'), ('GET', '/nosuch'), ('PATCH', '/sandboxes'), ('GET', '/%')]
+    for method, path in calls:
+        client.raw(method, path, b'no JSON')
+    gateway.restart()
+    lines = gateway.log().splitlines()
+    for method, path in calls:
+        assert any(line.startswith(f'CUBE_KEY={key_id} ') and line.endswith(f' CUBE_REQUEST={method} {path}') for line in lines), path
