@@ -224,6 +224,7 @@ int sandbox_set_auto_resume(Sandbox *s, bool auto_resume, sd_bus_error *error) {
                 sandbox_save_soon(s);
         sandbox_keep_again(s);
         sandbox_changed(s, "AutoResume");
+        sandbox_changed(s, "Parked");
         if (auto_resume)
                 sandbox_park(s, -EBADF, -EBADF);
         else if (sandbox_on_disk(s))

@@ -64,7 +64,7 @@ def test_the_first_datagram_resumes_it_and_is_answered(clean):
         put(sandbox_id, 30, "kept")
         for _ in range(3):
             pause(sandbox_id)
-            assert prop(sandbox_id, "VMMPID") == 0
+            assert prop(sandbox_id, "VMMPID") == 0 and prop(sandbox_id, "Parked")
             wakes(sandbox_id)
         assert sector(sandbox_id, 30) == "kept"
 
@@ -113,7 +113,9 @@ def test_without_it_connections_are_refused_at_once(clean):
 
 def test_without_its_memory_it_is_left_alone(clean):
     with waking() as sandbox_id:
+        assert not prop(sandbox_id, "Parked")
         pause(sandbox_id, memory=False)
+        assert not prop(sandbox_id, "Parked")
         no_time_out(sandbox_id)
 
 
@@ -188,6 +190,7 @@ def test_a_resume_that_fails_is_not_tried_again_by_the_next_one(clean):
             f.write(b"damage")
         assert fails(sandbox_id) in (errno.ECONNABORTED, errno.ECONNREFUSED, errno.EHOSTUNREACH)
         wait_for("it to have failed", lambda: prop(sandbox_id, "State") == "failed")
+        assert not prop(sandbox_id, "Parked")
         no_time_out(sandbox_id)
         assert len(journal(sandbox_id, "CUBE_EVENT=resume-failed")) == 1
         with open(state, "wb") as f:
