@@ -136,7 +136,10 @@ static void answered(Sandbox *s, int error, const char *message, NetworkSlot *sl
                 sandbox_park_later(s);
                 return;
         }
+        bool moved = slot->slot != s->slot;
         sandbox_take_over_slot(s, slot);
+        if (moved)
+                sandbox_keep_again(s);
         begin(s);
 }
 
