@@ -72,7 +72,7 @@ static int on_tap(sd_event_source *source, int fd, uint32_t revents, void *userd
                 sandbox_park_later(s);
                 return 0;
         }
-        log_info("Sandbox %s: a connection of this host resumes it", s->id);
+        log_debug("Sandbox %s: a connection of this host resumes it", s->id);
         s->priv->auto_resuming = true;
         if (sandbox_resume(s, true, NULL, NULL, &e) < 0) {
                 log_warning("Sandbox %s: connections to it are refused for a while: %s", s->id, strempty(e.message));

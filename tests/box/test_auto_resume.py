@@ -37,6 +37,7 @@ def wakes(sandbox_id):
         assert answers(s)
     assert prop(sandbox_id, "State") == "running"
     assert events(sandbox_id).count("resumed") == before + 1
+    assert journal(sandbox_id, "CUBE_EVENT=resumed")[-1]["CUBE_TRIGGER"] == "connection"
 
 
 def fails(sandbox_id, port=80):
@@ -148,6 +149,7 @@ def test_it_lives_for_a_while_then(clean):
         assert remaining(sandbox_id) > 130 and prop(sandbox_id, "TimeoutUSec") == 120_000_000
         pause(sandbox_id)
         resume(sandbox_id)
+        assert journal(sandbox_id, "CUBE_EVENT=resumed")[-1]["CUBE_TRIGGER"] == "request"
         assert remaining(sandbox_id) <= 120
         sandbox(sandbox_id).SetTimeout(dbus.UInt64(7200_000_000))
         pause(sandbox_id)
