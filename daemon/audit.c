@@ -483,14 +483,16 @@ void audit_paused(Audit *a, const Sandbox *s) {
         audit_submit(a, &b);
 }
 
-void audit_resumed(Audit *a, const Sandbox *s) {
+void audit_resumed(Audit *a, const Sandbox *s, bool by_connection) {
         Builder b;
 
         if (!a)
                 return;
         begin_sandbox(&b, AUDIT_ID_RESUMED, "resumed", LOG_INFO, s);
         add(&b, "CUBE_START", "%s", s->restored ? "restored" : "booted");
-        add(&b, "MESSAGE", "Sandbox %s runs again, %s", s->id, s->restored ? "restored" : "booted");
+        add(&b, "CUBE_TRIGGER", "%s", by_connection ? "connection" : "request");
+        add(&b, "MESSAGE", "Sandbox %s runs again, %s%s", s->id, s->restored ? "restored" : "booted",
+            by_connection ? ", for a connection of this host" : "");
         audit_submit(a, &b);
 }
 

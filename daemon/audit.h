@@ -75,7 +75,7 @@ void audit_rollback_failed(Audit *a, const Sandbox *s, const Snapshot *kept, con
 void audit_paused(Audit *a, const Sandbox *s);
 /* It runs on. */
 void audit_pause_failed(Audit *a, const Sandbox *s, const char *why);
-void audit_resumed(Audit *a, const Sandbox *s);
+void audit_resumed(Audit *a, const Sandbox *s, bool by_connection);
 /* It is on disk as before. */
 void audit_resume_failed(Audit *a, const Sandbox *s, const char *why);
 void audit_exec(Audit *a, const Sandbox *s, uid_t actor, char **argv, uint32_t pid);

@@ -132,7 +132,7 @@ static void tell_running(Sandbox *s, bool resumed) {
         for (size_t i = 0; i < ELEMENTSOF(names); i++)
                 sandbox_changed(s, names[i]);
         if (resumed) {
-                audit_resumed(s->manager->audit, s);
+                audit_resumed(s->manager->audit, s, s->priv->auto_resuming);
                 return;
         }
         audit_started(s->manager->audit, s);
@@ -161,10 +161,10 @@ static void sandbox_runs(Sandbox *s) {
                 fail_errno(s, r, "saving its state");
                 return;
         }
-        p->auto_resuming = false;
         p->park_delay_usec = 0;
         sandbox_set_state(s, SANDBOX_RUNNING);
         tell_running(s, resumed);
+        p->auto_resuming = false;
         sandbox_send_time(s);
 
         p->create_done = NULL;

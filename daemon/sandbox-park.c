@@ -72,7 +72,7 @@ static int on_tap(sd_event_source *source, int fd, uint32_t revents, void *userd
                 sandbox_park_later(s);
                 return 0;
         }
-        log_info("Sandbox %s: a connection of this host resumes it", s->id);
+        log_debug("Sandbox %s: a connection of this host resumes it", s->id);
         s->priv->auto_resuming = true;
         if (sandbox_resume(s, true, NULL, NULL, &e) < 0) {
                 log_warning("Sandbox %s: connections to it are refused for a while: %s", s->id, strempty(e.message));
@@ -136,7 +136,10 @@ static void answered(Sandbox *s, int error, const char *message, NetworkSlot *sl
                 sandbox_park_later(s);
                 return;
         }
+        bool moved = slot->slot != s->slot;
         sandbox_take_over_slot(s, slot);
+        if (moved)
+                sandbox_keep_again(s);
         begin(s);
 }
 
@@ -224,6 +227,7 @@ int sandbox_set_auto_resume(Sandbox *s, bool auto_resume, sd_bus_error *error) {
                 sandbox_save_soon(s);
         sandbox_keep_again(s);
         sandbox_changed(s, "AutoResume");
+        sandbox_changed(s, "Parked");
         if (auto_resume)
                 sandbox_park(s, -EBADF, -EBADF);
         else if (sandbox_on_disk(s))

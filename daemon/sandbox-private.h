@@ -255,8 +255,6 @@ void sandbox_network_renew(Sandbox *s);
 void sandbox_drop_network(Sandbox *s);
 
 /* sandbox-park.c */
-/* Paused with its memory, as it will be in a moment or is, connections resume it. */
-bool sandbox_parks(const Sandbox *s);
 /* Of one that has just been paused: netns_fd and tap_fd are those of its VMM, or there are none, and others are made. Does
  * nothing for one that does not park. */
 void sandbox_park(Sandbox *s, int netns_fd, int tap_fd);

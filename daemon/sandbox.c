@@ -177,6 +177,8 @@ void sandbox_set_state(Sandbox *s, SandboxState state) {
         s->state_changed_usec = clock_usec(CLOCK_REALTIME);
         sandbox_changed(s, "State");
         sandbox_changed(s, "StateChangedTimestamp");
+        if (s->auto_resume)
+                sandbox_changed(s, "Parked");
         manager_update_status(s->manager);
 }
 

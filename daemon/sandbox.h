@@ -213,6 +213,8 @@ int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error);
 int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error);
 /* Whether connections of the host resume it when it is paused; of one that is, from now on. */
 int sandbox_set_auto_resume(Sandbox *s, bool auto_resume, sd_bus_error *error);
+/* Connections do resume it: it is paused with its memory, or will be in a moment. */
+bool sandbox_parks(const Sandbox *s);
 /* 0 leaves a limit as it is. */
 typedef struct SandboxLimits {
         uint64_t mem_bytes;

@@ -264,6 +264,12 @@ static int property_get_auto_resume(sd_bus *bus, const char *path, const char *i
         return sd_bus_message_append(reply, "b", s->auto_resume);
 }
 
+static int property_get_parked(sd_bus *bus, const char *path, const char *interface, const char *property,
+                               sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Sandbox *s = userdata;
+        return sd_bus_message_append(reply, "b", s->state == SANDBOX_PAUSED && sandbox_parks(s));
+}
+
 static int property_get_checkpoint(sd_bus *bus, const char *path, const char *interface, const char *property,
                                    sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         const Sandbox *s = userdata;
@@ -410,6 +416,7 @@ const sd_bus_vtable bus_sandbox_vtable[] = {
         SD_BUS_PROPERTY("IdleTimeoutUSec", "t", NULL, offsetof(Sandbox, idle_timeout_usec), CHANGES),
         SD_BUS_PROPERTY("OnTimeout", "s", property_get_on_timeout, 0, CONST),
         SD_BUS_PROPERTY("AutoResume", "b", property_get_auto_resume, 0, CHANGES),
+        SD_BUS_PROPERTY("Parked", "b", property_get_parked, 0, CHANGES),
         SD_BUS_PROPERTY("Checkpoint", "s", property_get_checkpoint, 0, CONST),
         SD_BUS_PROPERTY("CheckpointIntervalUSec", "t", property_get_checkpoint_usec, 0, CONST),
         SD_BUS_PROPERTY("Scope", "s", NULL, offsetof(Sandbox, scope_name), CONST),

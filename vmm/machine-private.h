@@ -55,7 +55,7 @@ int machine_add_vcpus(Machine *m, const CpuidTable *cpuid, ErrorText *e);
 void machine_unbuild(Machine *m);
 /* Keeps a copy of the AGENT_CLAIM frame until the agent can take it. */
 int machine_keep_claim(Machine *m, const char *what, const uint8_t *frame, size_t size, ErrorText *e);
-/* Sends it when the agent is there. A copy hears nothing of the network before it has answered. */
+/* Sends it when the agent is there. The guest hears nothing of the network before it has answered. */
 void machine_send_claim(Machine *m);
 /* Sets what depends on the time at which the guest goes on, if it was loaded, and tells it that it was away. */
 int machine_set_time(Machine *m, ErrorText *e);

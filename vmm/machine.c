@@ -400,10 +400,9 @@ static int start(Machine *m, ErrorText *e) {
         if (r < 0)
                 return r;
 
-        if (m->loaded) {
-                devices_net_hold(m->devices, true);
+        devices_net_hold(m->devices, true);
+        if (m->loaded)
                 devices_resume(m->devices);
-        }
         for (unsigned i = 0; i < m->n_vcpus; i++)
                 vcpu_resume(m->vcpus[i]);
         return 0;

@@ -37,6 +37,7 @@ def wakes(sandbox_id):
         assert answers(s)
     assert prop(sandbox_id, "State") == "running"
     assert events(sandbox_id).count("resumed") == before + 1
+    assert journal(sandbox_id, "CUBE_EVENT=resumed")[-1]["CUBE_TRIGGER"] == "connection"
 
 
 def fails(sandbox_id, port=80):
@@ -64,7 +65,7 @@ def test_the_first_datagram_resumes_it_and_is_answered(clean):
         put(sandbox_id, 30, "kept")
         for _ in range(3):
             pause(sandbox_id)
-            assert prop(sandbox_id, "VMMPID") == 0
+            assert prop(sandbox_id, "VMMPID") == 0 and prop(sandbox_id, "Parked")
             wakes(sandbox_id)
         assert sector(sandbox_id, 30) == "kept"
 
@@ -113,7 +114,9 @@ def test_without_it_connections_are_refused_at_once(clean):
 
 def test_without_its_memory_it_is_left_alone(clean):
     with waking() as sandbox_id:
+        assert not prop(sandbox_id, "Parked")
         pause(sandbox_id, memory=False)
+        assert not prop(sandbox_id, "Parked")
         no_time_out(sandbox_id)
 
 
@@ -146,6 +149,7 @@ def test_it_lives_for_a_while_then(clean):
         assert remaining(sandbox_id) > 130 and prop(sandbox_id, "TimeoutUSec") == 120_000_000
         pause(sandbox_id)
         resume(sandbox_id)
+        assert journal(sandbox_id, "CUBE_EVENT=resumed")[-1]["CUBE_TRIGGER"] == "request"
         assert remaining(sandbox_id) <= 120
         sandbox(sandbox_id).SetTimeout(dbus.UInt64(7200_000_000))
         pause(sandbox_id)
@@ -188,6 +192,7 @@ def test_a_resume_that_fails_is_not_tried_again_by_the_next_one(clean):
             f.write(b"damage")
         assert fails(sandbox_id) in (errno.ECONNABORTED, errno.ECONNREFUSED, errno.EHOSTUNREACH)
         wait_for("it to have failed", lambda: prop(sandbox_id, "State") == "failed")
+        assert not prop(sandbox_id, "Parked")
         no_time_out(sandbox_id)
         assert len(journal(sandbox_id, "CUBE_EVENT=resume-failed")) == 1
         with open(state, "wb") as f:

@@ -6,6 +6,7 @@ import errno
 import socket
 import struct
 import threading
+import time
 
 import netlab
 import pytest
@@ -286,3 +287,44 @@ def test_before_a_sandbox_stops_the_hosts_connections_end_at_both_ends(host):
         with third.accept()[0] as inside:
             assert inside.recv(10) == b'here'
         unharmed.close()
+
+
+def test_no_connection_slips_through_while_it_is_closed(host):
+    """Those of before are ended, later ones are refused, and none that begins between the two is left."""
+    s = host.sandbox(default='internet')
+    stop, held, inside = threading.Event(), [], []
+
+    def accept(server):
+        server.settimeout(0.1)
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                inside.append(server.accept()[0])
+
+    def hammer():
+        while not stop.is_set():
+            client = socket.socket()
+            client.settimeout(10)
+            held.append((client, client.connect_ex((s.address4, 80))))
+
+    with s.guest().listen('0.0.0.0', 80) as server:
+        threads = [threading.Thread(target=accept, args=(server,)), *(threading.Thread(target=hammer) for _ in range(4))]
+        for t in threads:
+            t.start()
+        while len(held) < 50:
+            time.sleep(0.001)
+        host.netd.call(netlab.QUIESCE, slot=s.slot)
+        seen = len(held)
+        while len(held) < seen + 50:
+            time.sleep(0.001)
+        stop.set()
+        for t in threads:
+            t.join()
+    assert {r for _, r in held[:40]} == {0} and held[-1][1] == errno.ECONNREFUSED
+    for client, r in held:
+        assert r in (0, errno.ECONNREFUSED, errno.ECONNABORTED)
+        if r == 0:
+            with pytest.raises((ConnectionAbortedError, ConnectionResetError)):
+                client.recv(1)
+        client.close()
+    for end in inside:
+        end.close()

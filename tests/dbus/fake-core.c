@@ -567,6 +567,10 @@ int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_erro
         return 0;
 }
 
+bool sandbox_parks(const Sandbox *s) {
+        return s->auto_resume && s->state == SANDBOX_PAUSED;
+}
+
 int sandbox_set_auto_resume(Sandbox *s, bool auto_resume, sd_bus_error *error) {
         s->auto_resume = auto_resume;
         changed(s, "AutoResume", NULL);

@@ -25,8 +25,9 @@ static Snapshot snapshot;
 static unsigned n_resumes, n_begins, n_ends, n_taken;
 static int resume_result;
 
-int __wrap_sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error);
-int __wrap_sandbox_resume(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *error) {
+int __wrap_sandbox_resume(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error);
+int __wrap_sandbox_resume(Sandbox *s, bool memory, SandboxDone done, void *userdata, sd_bus_error *error) {
+        assert_true(memory);
         n_resumes++;
         return resume_result < 0 ? sd_bus_error_set_errno(error, resume_result) : 0;
 }
