@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib.util
 import os
 import pathlib
 import sys
@@ -6,10 +7,16 @@ import sys
 import pytest
 
 HERE = pathlib.Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "native"), str(HERE.parent / "interpreter")]
+sys.path[:0] = [str(HERE), *(str(HERE.parent / name) for name in ("native", "interpreter", "gateway"))]
 import agentlib  # noqa: E402
 import envdlib  # noqa: E402
 import interpreter  # noqa: E402
+
+spec = importlib.util.spec_from_file_location("gateway_conftest", HERE.parent / "gateway/conftest.py")
+gateway_conftest = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(gateway_conftest)
+# The gateway on a bus of its own.
+started = gateway_conftest.started
 
 
 def missing():
@@ -22,8 +29,6 @@ def missing():
 
 def running_agent(directory):
     """One for the time of a fixture, which has to end well."""
-    if missing():
-        pytest.skip(missing())
     one = agentlib.Agent(directory)
     yield one
     code, text = one.stop()
@@ -51,7 +56,11 @@ def secure(tmp_path):
 @pytest.fixture(scope="module")
 def cells():
     """The code interpreter's server."""
-    if missing():
-        pytest.skip(missing())
     with interpreter.Server() as server:
         yield server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sdks():
+    if missing():
+        pytest.skip(missing())

@@ -2,10 +2,10 @@
 // The code interpreter: cells, their results and errors, languages, contexts.
 
 import { after } from 'node:test'
-import { assert, fails, load, test } from './load.mjs'
+import { assert, create, fails, load, test } from './load.mjs'
 
 const { Sandbox, NotFoundError, TimeoutError } = await load('@e2b/code-interpreter')
-const sandbox = await Sandbox.create()
+const sandbox = await create(Sandbox)
 after(() => sandbox.kill())
 
 test('what a cell prints and what it is', async () => {

@@ -3,11 +3,11 @@
 
 import { randomBytes } from 'node:crypto'
 import { after } from 'node:test'
-import { load } from './load.mjs'
+import { create, load } from './load.mjs'
 
 export const sdk = await load('e2b')
 export const { Sandbox, CommandExitError, InvalidArgumentError, NotFoundError, AuthenticationError, SandboxError, TimeoutError } = sdk
-export const sandbox = await Sandbox.create({ envs: { GLOBAL: '1' } })
+export const sandbox = await create(Sandbox, { envs: { GLOBAL: '1' } })
 export const user = (await sandbox.commands.run('id -un')).stdout.trim()
 export const work = `/tmp/e2b-${randomBytes(8).toString('hex')}`
 await sandbox.files.makeDir(work)

@@ -9,6 +9,12 @@ const about = (name) => JSON.parse(readFileSync(`${process.env.CUBE_SDK}/node_mo
 
 export const load = (name) => import(`${process.env.CUBE_SDK}/node_modules/${name}/${about(name).module}`)
 
+// A sandbox of the template that CUBE_TEMPLATE names, or of the SDK's own.
+export function create(Sandbox, options) {
+        const template = process.env.CUBE_TEMPLATE
+        return template ? Sandbox.create(template, options) : Sandbox.create(options)
+}
+
 // What a version has that those before it have not.
 const [major, minor] = about('e2b').version.split('.').map(Number)
 export const since = (a, b) => major > a || (major === a && minor >= b)

@@ -7,7 +7,7 @@ import threading
 import e2b_code_interpreter
 from lib import SYNC, NotFoundException, TimeoutException, fails, go
 
-DIRECTORY = False
+SANDBOX, DIRECTORY = True, False
 Sandbox = e2b_code_interpreter.Sandbox if SYNC else e2b_code_interpreter.AsyncSandbox
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from lib import (SYNC, AuthenticationException, CommandExitException, InvalidArgumentException, SandboxException,
                  TimeoutException, fails, first_output, go, until)
 
-DIRECTORY = True
+SANDBOX = DIRECTORY = True
 
 
 async def test_a_command_gives_its_output_and_its_exit_code(s, work):

@@ -8,7 +8,7 @@ import os
 from e2b import FileType
 from lib import (AuthenticationException, InvalidArgumentException, NotFoundException, VERSION, collected, fails, go)
 
-DIRECTORY = True
+SANDBOX = DIRECTORY = True
 
 
 async def test_a_file_is_what_was_written(s, work):

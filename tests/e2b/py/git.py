@@ -3,7 +3,7 @@
 
 from lib import fails, go
 
-DIRECTORY = True
+SANDBOX = DIRECTORY = True
 
 
 async def test_a_repository_from_its_first_commit_to_its_clone(s, work):

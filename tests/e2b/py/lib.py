@@ -21,6 +21,11 @@ async def go(value):
     return await value if inspect.isawaitable(value) else value
 
 
+def create(kind=Sandbox, **options):
+    """A sandbox of the template that CUBE_TEMPLATE names, or of the SDK's own."""
+    return kind.create(os.environ.get("CUBE_TEMPLATE"), **options)
+
+
 async def fails(kind, call, text=""):
     try:
         await go(call())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """run.py sync|async FILE: the tests of a file of this directory with E2B's SDK for Python, in TAP. Run by the Python that
-has the SDK, which knows no pytest. Each test gets a sandbox and a directory in it; both are the file's."""
+has the SDK, which knows no pytest. Each test of a file with SANDBOX gets the file's sandbox and, with DIRECTORY, the path of
+a directory in it."""
 
 import asyncio
 import importlib
@@ -34,7 +35,9 @@ async def run(test, number, *arguments):
 async def main():
     tests = [one for name, one in vars(module).items() if name.startswith("test_")]
     print(f"TAP version 13\n1..{len(tests)}", flush=True)
-    sandbox = await lib.go(getattr(module, "Sandbox", lib.Sandbox).create(envs={"GLOBAL": "1"}))
+    if not module.SANDBOX:
+        return all([await run(test, i) for i, test in enumerate(tests, 1)])
+    sandbox = await lib.go(lib.create(getattr(module, "Sandbox", lib.Sandbox), envs={"GLOBAL": "1"}))
     work = f"/tmp/e2b-{secrets.token_hex(8)}"
     await lib.go(sandbox.files.make_dir(work)) if module.DIRECTORY else None
     passed = [await run(test, i, sandbox, work) for i, test in enumerate(tests, 1)]

@@ -3,7 +3,7 @@
 
 from lib import CommandExitException, NotFoundException, Terminal, TimeoutException, Watch, fails, go
 
-DIRECTORY = True
+SANDBOX = DIRECTORY = True
 
 
 async def test_a_command(s, work):

@@ -3,7 +3,7 @@
 
 from lib import CommandExitException, PtySize, Terminal, fails, go
 
-DIRECTORY = True
+SANDBOX = DIRECTORY = True
 
 
 async def test_a_shell_in_a_terminal_that_is_resized(s, work):

@@ -3,7 +3,7 @@
 
 from lib import NotFoundException, SandboxException, Watch, fails, go
 
-DIRECTORY = True
+SANDBOX = DIRECTORY = True
 
 
 async def test_a_file_that_is_made_written_moved_and_removed(s, work):
