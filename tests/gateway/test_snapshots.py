@@ -37,6 +37,13 @@ def test_one_is_taken_created_from_and_removed(client):
     assert client.call('GET', '/snapshots') == []
 
 
+def test_its_id_needs_no_escaping(client):
+    """Older SDKs do none."""
+    taken = client.call('POST', f'/sandboxes/{client.create()}/snapshots', {}, 201)
+    client.call('DELETE', f'/templates/{taken["snapshotID"]}', status=204)
+    assert client.call('GET', '/snapshots') == []
+
+
 def test_names(client):
     i = client.create()
     first = client.call('POST', f'/sandboxes/{i}/snapshots', {'name': 'before'}, 201)
@@ -79,9 +86,10 @@ def test_another_tenants_is_as_not_there(gateway, client):
     other = gateway.client()
     i = other.create()
     taken = other.call('POST', f'/sandboxes/{i}/snapshots', {'name': 'mine'}, 201)
-    plain = taken['snapshotID'].split('/')[1].split(':')[0]
+    plain = taken['snapshotID'].split(':')[0]
+    whole = taken['names'][0].replace('mine', plain)
     assert client.call('GET', '/snapshots') == [] == client.call('GET', f'/snapshots?sandboxID={i}')
-    for name in (taken['snapshotID'], taken['names'][0], 'mine', plain):
+    for name in (taken['snapshotID'], taken['names'][0], 'mine', plain, whole, f'{whole}:default'):
         client.fails('POST', '/v2/sandboxes', 404, {'templateID': name})
         remove(client, name, 404)
     assert other.call('GET', '/snapshots') == [taken]
