@@ -321,6 +321,17 @@ def test_what_a_client_says_of_its_way_is_not_passed_on(ingress, guest):
     assert headers['x-own'] == headers['x-access-token'] == 'stays'
 
 
+def test_the_gateway_is_told_how_a_client_came_whatever_that_says(ingress, client):
+    build = client.call('POST', '/v3/templates', {'name': 'files'}, 202)
+    path, headers = f'/templates/{build["templateID"]}/files/{"ab" * 32}', {'X-API-Key': client.key}
+    for says, scheme in (('https', 'http'), (None, 'http')):
+        status, _, body = one(ingress, f'api.{DOMAIN}', path, {**headers, **({'X-Forwarded-Proto': says} if says else {})})
+        assert (status, json.loads(body)['url'].split('/templates')[0]) == (201, f'{scheme}://api.{DOMAIN}')
+    with ingress.tls(f'api.{DOMAIN}') as s:
+        _, _, body = Connection(s, f'api.{DOMAIN}:{HTTPS}').get(path, {**headers, 'X-Forwarded-Proto': 'http'})
+        assert json.loads(body)['url'].split('/templates')[0] == f'https://api.{DOMAIN}:{HTTPS}'
+
+
 # The end.
 
 def test_a_killed_one_is_gone_when_its_client_is_told_so(ingress, guest):
@@ -344,6 +355,20 @@ def test_a_paused_one_is_gone_until_it_is_resumed(ingress, guest, client):
     not_found(one(ingress, g.host(8000)), g.id)
     client.call('POST', f'/v2/sandboxes/{g.id}/connect', {}, status=201)
     assert one(ingress, g.host(8000))[0] == 200
+
+
+def test_one_that_a_request_resumes_keeps_its_route_but_not_for_who_may_not_use_envd(ingress, guest, client):
+    g = guest(8000)
+    ingress.gateway.host.call(f'/org/cubed/Cube1/sandbox/{g.id}', 'Sandbox', 'SetAutoResume', 'b', 'true')
+    client.call('POST', f'/sandboxes/{g.id}/pause', status=204)
+    denied = "This sandbox can't be resumed with the credentials provided. Check your access token and try again."
+    for headers in ({}, {'X-Access-Token': 'x'}):
+        assert error(one(ingress, g.host(ENVD), '/health', headers)) == (403, {'sandboxId': g.id, 'message': denied, 'code': 403})
+    # from here on it is cubed's to resume it; this guest was never away
+    assert one(ingress, g.host(ENVD), '/health', {'X-Access-Token': g.made['envdAccessToken']})[0] == 204
+    assert one(ingress, g.host(8000))[0] == 200
+    client.call('POST', f'/v2/sandboxes/{g.id}/connect', {}, status=201)
+    assert one(ingress, g.host(ENVD), '/health')[0] == 204
 
 
 def test_a_fork_is_reached_and_has_tokens_of_its_own(ingress, guest, client):
