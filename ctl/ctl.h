@@ -124,6 +124,7 @@ int verb_exec(int argc, char **argv);
 int verb_fork(int argc, char **argv);
 int verb_forward(int argc, char **argv);
 int verb_gc(int argc, char **argv);
+int verb_ingress(int argc, char **argv);
 int verb_kill(int argc, char **argv);
 int verb_limit(int argc, char **argv);
 int verb_list(int argc, char **argv);

@@ -63,6 +63,13 @@ static const Verb verbs[] = {
         { "apikey", "create|list|revoke", "Manage the API keys of cube-gateway",
           "  create [NAME]  | list | revoke ID...\n"
           "     --tenant=TENANT      Whose the new key is; default: its own\n", verb_apikey, 1 },
+        { "ingress", "setup|env|status|remove", "Manage haproxy in front of cube-gateway",
+          "  setup | env | status | remove\n"
+          "     --domain=DOMAIN      Below it sandboxes have names; default: by headers only\n"
+          "     --listen=ADDRESS[:PORT]  Of TLS; default: 127.0.0.1:8443\n"
+          "     --listen-plain=ADDRESS[:PORT]  Without; default: 127.0.0.1:3000\n"
+          "     --headers            env: For clients that are not to use the domain\n"
+          "     --root=DIRECTORY     Only the files, below it\n", verb_ingress, 1 },
         { "gc", "", "Free what nothing refers to",
           "     --dry-run            Only say what that is\n", verb_gc, 1 },
         { "check", "", "Say what this host can do, and what to do about what it can't", NULL, verb_check, 1 },

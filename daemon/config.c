@@ -79,7 +79,7 @@ static const ConfigKey keys[] = {
         KEY("Network", "FreeSlots", TYPE_SLOTS, free_slots, "16", 0),
         KEY("Network", "Mark", TYPE_MARK, network_mark, "0x1000", 0),
         KEY("Network", "AuditIntervalSec", TYPE_USEC, network_audit_usec, "60", USEC_PER_SEC),
-        KEY("Network", "IngressUsers", TYPE_USERS, ingress_users, "", CONFIG_INGRESS_USERS_MAX),
+        KEY("Network", "IngressUsers", TYPE_USERS, ingress_users, "cube-ingress", CONFIG_INGRESS_USERS_MAX),
         KEY("Network", "DefaultPolicy", TYPE_POLICY, default_internet, "deny", 0),
         KEY("Network", "SpecialRangesUsers", TYPE_USERS, special_users, "", CONFIG_USERS_MAX),
         KEY("Network", "SpecialRangesTenants", TYPE_TENANTS, special_tenants, "", CONFIG_TENANTS_MAX),

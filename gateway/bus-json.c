@@ -20,8 +20,7 @@ uint64_t info_u64(json_object *o, const char *name) {
         return json_object_is_type(v, json_type_int) ? json_object_get_uint64(v) : 0;
 }
 
-/* At an a{sa{sv}}. */
-static int read_object(sd_bus_message *m, const char *interface, json_object *ret) {
+int bus_object_to_json(sd_bus_message *m, const char *interface, json_object *ret) {
         json_object *o;
         const char *name;
         int r;
@@ -51,7 +50,7 @@ int bus_objects_to_json(sd_bus_message *m, const char *interface, json_object *r
         while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "oa{sa{sv}}")) > 0) {
                 r = sd_bus_message_read_basic(m, 'o', &path);
                 if (r >= 0)
-                        r = read_object(m, interface, ret);
+                        r = bus_object_to_json(m, interface, ret);
                 if (r >= 0)
                         r = sd_bus_message_exit_container(m);
         }

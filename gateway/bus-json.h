@@ -13,5 +13,7 @@ const char *info_string(json_object *o, const char *name);
 uint64_t info_u64(json_object *o, const char *name);
 json_object *info_get(json_object *o, const char *name);
 
+/* The properties of one object, at an a{sa{sv}}, if it has the interface: added to an array. */
+int bus_object_to_json(sd_bus_message *m, const char *interface, json_object *ret);
 /* The properties of all objects that have an interface, from the answer to GetManagedObjects, into an array. */
 int bus_objects_to_json(sd_bus_message *m, const char *interface, json_object *ret);

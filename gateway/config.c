@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <stdio.h>
 
 #include "base/macros.h"
@@ -7,6 +8,7 @@
 #include "gateway/save-file.h"
 
 #define FILE_MAX (64U * 1024U)
+#define DOMAIN_NAME_MAX 253U
 
 void config_init(GatewayConfig *c) {
         *c = (GatewayConfig) {
@@ -70,6 +72,20 @@ static int parse_upload_max(const char *s, uint64_t *ret) {
         return 0;
 }
 
+/* example.com, example.com:8443 */
+static int parse_domain(const char *s, char ret[static DOMAIN_MAX]) {
+        static const char set[] = "abcdefghijklmnopqrstuvwxyz0123456789-.";
+        size_t n = strspn(s, set);
+        uint32_t port;
+
+        if (strlen(s) >= DOMAIN_MAX || strchr("-.", *s) || n > DOMAIN_NAME_MAX)
+                return -EINVAL;
+        if (s[n] && (s[n] != ':' || parse_count(s + n + 1, 1, UINT16_MAX, &port) < 0))
+                return -EINVAL;
+        strcpy(ret, s);
+        return 0;
+}
+
 /* -ENOENT: no such key. */
 static int set_key(GatewayConfig *c, const char *key, const char *value) {
         if (streq(key, "DefaultInternetAccess")) {
@@ -96,6 +112,8 @@ static int set_key(GatewayConfig *c, const char *key, const char *value) {
                 return parse_time(value, &c->request_usec);
         if (streq(key, "KeepAliveSec"))
                 return parse_time(value, &c->keepalive_usec);
+        if (streq(key, "Domain"))
+                return parse_domain(value, c->domain);
         return -ENOENT;
 }
 
@@ -127,7 +145,7 @@ static const char *take_line(GatewayConfig *c, char *line, bool *known_section) 
         return r < 0 ? "not a value for this key, see cube-gateway(8)" : NULL;
 }
 
-int config_load(GatewayConfig *c, const char *path, ConfigWarn warn, void *userdata) {
+static int load_one(GatewayConfig *c, const char *path, ConfigWarn warn, void *userdata) {
         _cleanup_free_ char *text = NULL;
         bool known_section = false;
         size_t size;
@@ -146,4 +164,44 @@ int config_load(GatewayConfig *c, const char *path, ConfigWarn warn, void *userd
                         warn(userdata, path, n, wrong);
         }
         return 0;
+}
+
+static int is_drop_in(const struct dirent *e) {
+        size_t n = strlen(e->d_name);
+
+        return *e->d_name != '.' && n > strlen(".conf") && streq(e->d_name + n - strlen(".conf"), ".conf");
+}
+
+static int load_drop_ins(GatewayConfig *c, const char *directory, ConfigWarn warn, void *userdata) {
+        struct dirent **entries = NULL;
+        int r = 0;
+
+        int n = scandir(directory, &entries, is_drop_in, alphasort);
+        if (n < 0)
+                return errno == ENOENT ? 0 : -errno;
+        for (int i = 0; i < n; i++) {
+                _cleanup_free_ char *path = NULL;
+                if (r >= 0 && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0) {
+                        path = NULL;
+                        r = -ENOMEM;
+                }
+                if (r >= 0)
+                        r = load_one(c, path, warn, userdata);
+                free(entries[i]);
+        }
+        free(entries);
+        return r;
+}
+
+int config_load(GatewayConfig *c, const char *path, ConfigWarn warn, void *userdata) {
+        _cleanup_free_ char *directory = NULL;
+
+        int r = load_one(c, path, warn, userdata);
+        if (r < 0)
+                return r;
+        if (asprintf(&directory, "%s.d", path) < 0) {
+                directory = NULL;
+                return -ENOMEM;
+        }
+        return load_drop_ins(c, directory, warn, userdata);
 }

@@ -9,6 +9,8 @@
 
 #include "gateway/rate.h"
 
+#define DOMAIN_MAX 262U
+
 typedef struct GatewayConfig {
         bool default_internet;       /* DefaultInternetAccess=yes: of a sandbox that says nothing */
         uint64_t timeout_max_usec;   /* TimeoutMaxSec=24h: the longest that a client can ask for */
@@ -19,10 +21,15 @@ typedef struct GatewayConfig {
         uint32_t connections_max;    /* ConnectionsMax=1024 */
         uint64_t request_usec;       /* RequestTimeoutSec=30s: for a client to send one, and to take the answer */
         uint64_t keepalive_usec;     /* KeepAliveSec=650s */
+        char domain[DOMAIN_MAX];     /* Domain=, maybe with a port: below it clients find the ports of sandboxes */
 } GatewayConfig;
 
 void config_init(GatewayConfig *c);
+/* NULL: there is none. */
+static inline const char *config_domain(const GatewayConfig *c) {
+        return *c->domain ? c->domain : NULL;
+}
 /* Says what is wrong in a line, which is then left out. */
 typedef void (*ConfigWarn)(void *userdata, const char *path, unsigned line, const char *message);
-/* A file that is not there changes nothing. */
+/* The file, then those of the directory PATH.d, NAME.conf by name; where one is not there it changes nothing. */
 int config_load(GatewayConfig *c, const char *path, ConfigWarn warn, void *userdata);

@@ -91,7 +91,11 @@ static int parse_network(json_object *body, const GatewayConfig *config, CreateS
                 r = field_object(body, "network", &network, error);
         if (r < 0)
                 return r;
-        return network_parse(network, internet && config->default_internet, &ret->network, error);
+        r = network_parse(network, internet && config->default_internet, &ret->network, error);
+        if (r >= 0 && ret->network.secured && !ret->secure)
+                return error_text(error, "You cannot create a sandbox without public access unless you enable secure envd access "
+                                         "via 'secure' flag.");
+        return r;
 }
 
 int create_spec_parse(json_object *body, const GatewayConfig *config, bool v2, CreateSpec *ret, ErrorText *error) {

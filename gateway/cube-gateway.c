@@ -11,14 +11,16 @@
 #include "gateway/builds.h"
 #include "gateway/bus-keys.h"
 #include "gateway/cubed.h"
+#include "gateway/ingress.h"
 #include "gateway/log.h"
 #include "gateway/uploads.h"
 
 #define KEYS_FILE "keys.json"
 #define HOST_KEY_NAME "host-key"
+#define INGRESS_CONTROL "/run/cube-ingress/control"
 
 typedef struct Arguments {
-        const char *config, *state, *host_key, *new_host_key;
+        const char *config, *state, *host_key, *new_host_key, *ingress;
 } Arguments;
 
 static const char usage[] =
@@ -27,17 +29,19 @@ static const char usage[] =
         "  --config=PATH        (/etc/cubed/gateway.conf)\n"
         "  --state=DIRECTORY    where the keys are ($STATE_DIRECTORY)\n"
         "  --host-key=PATH      what tokens are derived from ($CREDENTIALS_DIRECTORY/" HOST_KEY_NAME ")\n"
+        "  --ingress=PATH       where haproxy is told the routes to sandboxes (" INGRESS_CONTROL ")\n"
         "  --new-host-key=PATH  makes one there, unless there is one, and ends\n"
         "  --version, --help\n";
 
 /* 1: go on; 0: it has been answered. */
 static int read_arguments(int argc, char *argv[], Arguments *ret) {
-        enum { ARG_CONFIG = 256, ARG_STATE, ARG_HOST_KEY, ARG_NEW_HOST_KEY, ARG_VERSION };
+        enum { ARG_CONFIG = 256, ARG_STATE, ARG_HOST_KEY, ARG_NEW_HOST_KEY, ARG_INGRESS, ARG_VERSION };
         static const struct option options[] = {
                 { "config", required_argument, NULL, ARG_CONFIG },
                 { "state", required_argument, NULL, ARG_STATE },
                 { "host-key", required_argument, NULL, ARG_HOST_KEY },
                 { "new-host-key", required_argument, NULL, ARG_NEW_HOST_KEY },
+                { "ingress", required_argument, NULL, ARG_INGRESS },
                 { "version", no_argument, NULL, ARG_VERSION },
                 { "help", no_argument, NULL, 'h' },
                 {},
@@ -57,6 +61,9 @@ static int read_arguments(int argc, char *argv[], Arguments *ret) {
                         break;
                 case ARG_NEW_HOST_KEY:
                         ret->new_host_key = optarg;
+                        break;
+                case ARG_INGRESS:
+                        ret->ingress = optarg;
                         break;
                 case ARG_VERSION:
                         puts("cube-gateway " CUBED_VERSION);
@@ -158,7 +165,7 @@ static int passed_socket(int *ret) {
         return 0;
 }
 
-static int start(Gateway *g, int listen_fd) {
+static int start(Gateway *g, int listen_fd, const char *ingress) {
         int r = sd_event_new(&g->event);
 
         if (r >= 0)
@@ -187,12 +194,18 @@ static int start(Gateway *g, int listen_fd) {
                 safe_close(listen_fd);
                 return log_error_errno(r, "The name " GATEWAY_BUS_NAME " could not be taken on the bus: %m");
         }
+        r = ingress_new(g, ingress, &g->ingress);
+        if (r < 0) {
+                safe_close(listen_fd);
+                return log_error_errno(r, "What becomes of sandboxes could not be followed: %m");
+        }
         r = gateway_listen(g, listen_fd);
         return r < 0 ? log_error_errno(r, "HTTP could not be served on the socket: %m") : 0;
 }
 
 static void stop(Gateway *g) {
         http_server_free(g->http);
+        ingress_free(g->ingress);
         bus_keys_free(g->bus_keys);
         builds_free(g->builds);
         cubed_free(g->cubed);
@@ -216,7 +229,7 @@ static int run(const Arguments *a) {
         /* Another start would come to the same. */
         int status = r < 0 ? EX_CONFIG : EXIT_FAILURE;
         if (r >= 0)
-                r = start(&g, listen_fd);
+                r = start(&g, listen_fd, a->ingress);
         if (r >= 0) {
                 (void) sd_notifyf(false, "READY=1\nSTATUS=%s", g.keys_error ?: "");
                 r = sd_event_loop(g.event);
@@ -228,7 +241,7 @@ static int run(const Arguments *a) {
 }
 
 int main(int argc, char *argv[]) {
-        Arguments a = { .config = "/etc/cubed/gateway.conf" };
+        Arguments a = { .config = "/etc/cubed/gateway.conf", .ingress = INGRESS_CONTROL };
 
         log_open();
         (void) signal(SIGPIPE, SIG_IGN);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "gateway/gateway.h"
 #include "gateway/cubed.h"
+#include "gateway/ingress.h"
 #include "gateway/log.h"
 #include "gateway/routes.h"
 
@@ -100,6 +101,13 @@ static void on_handle(Request *r, void *userdata) {
                 route(r);
 }
 
+/* A client that hears of a sandbox can reach it, and one that hears of its end can't. */
+static bool on_hold(Request *r, void *userdata) {
+        Gateway *g = userdata;
+
+        return ingress_holds(g->ingress, r);
+}
+
 static void on_done(Request *r, void *userdata) {
         cubed_drop(r);
         r->share = share_put(r->share);
@@ -115,7 +123,7 @@ static void on_done(Request *r, void *userdata) {
 }
 
 int gateway_listen(Gateway *g, int listen_fd) {
-        static const HttpHandlers handlers = { .begin = on_begin, .handle = on_handle, .done = on_done };
+        static const HttpHandlers handlers = { .begin = on_begin, .handle = on_handle, .hold = on_hold, .done = on_done };
         const HttpLimits limits = {
                 .body_max = g->config.body_max,
                 .bodies_max = MIN(g->config.body_max * BODIES, (size_t) BODIES_BYTES_MAX),

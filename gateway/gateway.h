@@ -20,6 +20,7 @@
 typedef struct BusKeys BusKeys;
 typedef struct Cubed Cubed;
 typedef struct Builds Builds;
+typedef struct Ingress Ingress;
 
 struct Gateway {
         sd_event *event;
@@ -31,6 +32,7 @@ struct Gateway {
         char *keys_error;          /* why, and what to do */
         BusKeys *bus_keys;
         Metrics *metrics;
+        Ingress *ingress;
         GatewayConfig config;
         HostKey host_key;
         Builds *builds;

@@ -204,15 +204,18 @@ bool request_take_room(Request *r, size_t bytes) {
         return true;
 }
 
+void request_release(Request *r) {
+        r->suspended = false;
+        MHD_resume_connection(r->connection);
+        (void) sd_event_source_set_enabled(r->server->again, SD_EVENT_ONESHOT);
+}
+
 static void answered(Request *r, unsigned status) {
         assert(r->status == 0);
 
         r->status = status;
-        if (!r->suspended)
-                return;
-        r->suspended = false;
-        MHD_resume_connection(r->connection);
-        (void) sd_event_source_set_enabled(r->server->again, SD_EVENT_ONESHOT);
+        if (r->suspended && (r->server->ending || !r->server->handlers.hold(r, r->server->userdata)))
+                request_release(r);
 }
 
 void request_reply(Request *r, unsigned status) {
@@ -483,6 +486,8 @@ static void answer_all(HttpServer *s) {
         for (Request *r = s->requests; r; r = r->next)
                 if (r->suspended && r->status == 0)
                         reply_ending(r);
+                else if (r->suspended)
+                        request_release(r);
         /* What does not fit into the clients' sockets is lost to them. */
         for (unsigned i = 0; i < LAST_RUNS && s->requests; i++)
                 (void) MHD_run(s->daemon);

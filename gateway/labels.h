@@ -4,4 +4,6 @@
 /* What the gateway has cubed keep with a sandbox, as its labels. */
 
 #define LABEL_METADATA "e2b/metadata"   /* a JSON object: keys of E2B's may have any character */
+#define LABEL_TRAFFIC "e2b/traffic"     /* "token": who has none reaches no port but envd's */
+#define LABEL_MASK_HOST "e2b/mask-host" /* maskRequestHost */
 #define LABEL_SECURE "e2b/secure"       /* "yes": has an envd token */

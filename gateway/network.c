@@ -3,6 +3,7 @@
 #include <ctype.h>
 
 #include "base/parse.h"
+#include "gateway/ingress-route.h"
 #include "gateway/network.h"
 
 #define ALL "0.0.0.0/0"
@@ -59,18 +60,28 @@ static int check_lists(const NetworkSpec *n, bool all_denied, ErrorText *error) 
 }
 
 static int refuse_others(json_object *of, ErrorText *error) {
-        static const char *const others[] = { "egressProxy", "maskRequestHost", "httpsPorts" };
-        bool public = true;
-
+        static const char *const others[] = { "egressProxy", "httpsPorts" };
         if (field_given(of, "rules"))
                 return error_text(error, "Network transform rules are not available for your team.");
         for (size_t i = 0; i < ELEMENTSOF(others); i++)
                 if (field_given(of, others[i]))
                         return error_text(error, "network.%s is not supported by this host", others[i]);
+        return 0;
+}
+
+/* How requests come in. */
+static int parse_inbound(json_object *of, NetworkSpec *ret, ErrorText *error) {
+        bool public = true;
+
         int r = field_bool(of, "allowPublicTraffic", &public, error);
+        if (r >= 0)
+                r = field_string(of, "maskRequestHost", &ret->mask_host, error);
         if (r < 0)
                 return r;
-        return public ? 0 : error_text(error, "network.allowPublicTraffic=false is not supported by this host");
+        ret->secured = !public;
+        if (ret->mask_host && *ret->mask_host && !mask_host_valid(ret->mask_host))
+                return error_text(error, "mask request host is not valid: %.100s", ret->mask_host);
+        return 0;
 }
 
 static bool has_all(json_object *list) {
@@ -84,6 +95,8 @@ int network_parse(json_object *of, bool internet, NetworkSpec *ret, ErrorText *e
         *ret = (NetworkSpec) { .internet = internet };
 
         int r = refuse_others(of, error);
+        if (r >= 0)
+                r = parse_inbound(of, ret, error);
         if (r >= 0)
                 r = field_strings(of, "allowOut", &ret->allow, error);
         if (r >= 0)

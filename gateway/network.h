@@ -11,6 +11,9 @@ typedef struct NetworkSpec {
         bool internet;            /* what no rule says */
         json_object *allow;       /* lists of strings, borrowed, or NULL */
         json_object *deny;
+        /* Of requests that come in; said when it is created. */
+        bool secured;             /* allowPublicTraffic is false: with a token only */
+        const char *mask_host;    /* borrowed, or NULL */
 } NetworkSpec;
 
 /* of is what has allowOut and denyOut, NULL: nothing said; internet is what holds then. What this host does not do is

@@ -12,7 +12,8 @@ void reply_bad(Request *r, int k, const ErrorText *error) {
 }
 
 void reply_sandbox(Request *r, unsigned status) {
-        request_reply_json(r, status, sandbox_to_json(r->sandbox, &r->gateway->host_key));
+        request_reply_json(r, status,
+                           sandbox_to_json(r->sandbox, &r->gateway->host_key, config_domain(&r->gateway->config)));
 }
 
 void on_done_no_content(Request *r, sd_bus_message *reply, const sd_bus_error *error) {

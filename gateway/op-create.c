@@ -26,6 +26,10 @@ static int append_labels(sd_bus_message *m, const CreateSpec *s) {
                 k = sd_bus_message_open_container(m, 'a', "{ss}");
         if (k >= 0 && s->secure)
                 k = append_label(m, LABEL_SECURE, "yes");
+        if (k >= 0 && s->network.secured)
+                k = append_label(m, LABEL_TRAFFIC, "token");
+        if (k >= 0 && !isempty(s->network.mask_host))
+                k = append_label(m, LABEL_MASK_HOST, s->network.mask_host);
         if (k >= 0 && s->metadata)
                 k = append_label(m, LABEL_METADATA, json_object_to_json_string_ext(s->metadata, JSON_C_TO_STRING_PLAIN));
         for (unsigned i = 0; k >= 0 && i < 3; i++)

@@ -36,7 +36,7 @@ static json_object *forked_to_json(const Request *r, const char *id) {
 
         if (o && json_object_deep_copy(r->sandbox, &properties, NULL) == 0 &&
             json_object_object_add(properties, "Id", json_object_new_string(id)) == 0)
-                sandbox = sandbox_to_json(properties, &r->gateway->host_key);
+                sandbox = sandbox_to_json(properties, &r->gateway->host_key, config_domain(&r->gateway->config));
         json_object_put(properties);
         if (sandbox && json_object_object_add(o, "sandbox", sandbox) == 0)
                 return o;

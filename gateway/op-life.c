@@ -42,7 +42,8 @@ static void call_pause(Request *r, bool memory, CubedDone done) {
 }
 
 void op_info(Request *r) {
-        request_reply_json(r, MHD_HTTP_OK, sandbox_to_json_detail(r->sandbox, &r->gateway->host_key));
+        request_reply_json(r, MHD_HTTP_OK,
+                           sandbox_to_json_detail(r->sandbox, &r->gateway->host_key, config_domain(&r->gateway->config)));
 }
 
 void op_kill(Request *r) {

@@ -74,6 +74,8 @@ typedef struct Request {
         json_object *wanted;                /* ids of sandboxes to be asked one after another */
         size_t n_asked;
         uint64_t give_up_usec;
+        uint64_t ingress_point;             /* what haproxy has to know before the answer goes out */
+        struct Request *next_waiting;       /* for haproxy */
 } Request;
 
 /* Each answers; the request may be freed when it returns. */
@@ -82,6 +84,8 @@ void request_reply_json(Request *r, unsigned status, json_object *o); /* takes o
 void request_reply_error(Request *r, unsigned status, const char *format, ...) _printf_(3, 4);
 /* There is no room for it, or not for one more of its tenant. */
 void request_reply_too_many(Request *r);
+/* The answer of one that was held goes out. */
+void request_release(Request *r);
 /* Before it is answered. Cut off when it is too long. */
 void request_add_header(Request *r, const char *name, const char *value);
 /* Of the room that there is for bodies, until it is freed; false: that much is not left for its tenant, and it is answered. */

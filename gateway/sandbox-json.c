@@ -55,21 +55,31 @@ static void add_identity(JsonMaker *m, json_object *p) {
         json_put_string(m, "envdVersion", ENVD_VERSION);
 }
 
-static void add_token(JsonMaker *m, json_object *p, const HostKey *key) {
+static void add_token(JsonMaker *m, const char *name, json_object *p, const HostKey *key, const char *purpose) {
         char token[TOKEN_SIZE];
 
-        if (!streq(info_string(info_get(p, "Labels"), LABEL_SECURE), "yes"))
-                return;
-        token_derive(key, "envd", info_string(p, "Id"), token);
-        json_put_string(m, "envdAccessToken", token);
+        token_derive(key, purpose, info_string(p, "Id"), token);
+        json_put_string(m, name, token);
         explicit_bzero(token, sizeof(token));
 }
 
-json_object *sandbox_to_json(json_object *p, const HostKey *key) {
+/* How a client reaches it. */
+static void add_access(JsonMaker *m, json_object *p, const HostKey *key, const char *domain) {
+        json_object *labels = info_get(p, "Labels");
+
+        if (streq(info_string(labels, LABEL_SECURE), "yes"))
+                add_token(m, "envdAccessToken", p, key, TOKEN_ENVD);
+        if (*info_string(labels, LABEL_TRAFFIC))
+                add_token(m, "trafficAccessToken", p, key, TOKEN_TRAFFIC);
+        if (domain)
+                json_put_string(m, "domain", domain);
+}
+
+json_object *sandbox_to_json(json_object *p, const HostKey *key, const char *domain) {
         JsonMaker m = json_maker_new();
 
         add_identity(&m, p);
-        add_token(&m, p, key);
+        add_access(&m, p, key, domain);
         return json_maker_done(&m);
 }
 
@@ -102,15 +112,31 @@ static json_object *lifecycle(json_object *p) {
         return json_maker_done(&m);
 }
 
-json_object *sandbox_to_json_detail(json_object *p, const HostKey *key) {
-        json_object *policy = info_get(p, "NetworkPolicy"), *network = network_to_json(policy);
+/* NULL: there is nothing to be said of it. */
+static json_object *network(json_object *p) {
+        json_object *labels = info_get(p, "Labels"), *rules = network_to_json(info_get(p, "NetworkPolicy"));
+        const char *mask = info_string(labels, LABEL_MASK_HOST), *traffic = info_string(labels, LABEL_TRAFFIC);
+        JsonMaker m = { .object = rules };
+
+        if (!*mask && !*traffic)
+                return rules;
+        if (!rules)
+                m = json_maker_new();
+        json_put(&m, "allowPublicTraffic", json_object_new_boolean(!*traffic));
+        if (*mask)
+                json_put_string(&m, "maskRequestHost", mask);
+        return json_maker_done(&m);
+}
+
+json_object *sandbox_to_json_detail(json_object *p, const HostKey *key, const char *domain) {
+        json_object *net = network(p);
         JsonMaker m = json_maker_new();
 
         add_listed(&m, p);
-        add_token(&m, p, key);
-        json_put(&m, "allowInternetAccess", json_object_new_boolean(network_is_open(policy)));
-        if (network)
-                json_put(&m, "network", network);
+        add_access(&m, p, key, domain);
+        json_put(&m, "allowInternetAccess", json_object_new_boolean(network_is_open(info_get(p, "NetworkPolicy"))));
+        if (net)
+                json_put(&m, "network", net);
         json_put(&m, "lifecycle", lifecycle(p));
         return json_maker_done(&m);
 }

@@ -20,7 +20,7 @@ uint64_t sandbox_end(json_object *properties);
 /* Its metadata, borrowed from *hold, which is the caller's to put; NULL: none. */
 json_object *sandbox_metadata(json_object *properties, json_object **hold);
 
-/* The answer to create, connect and fork. */
-json_object *sandbox_to_json(json_object *properties, const HostKey *key);
-json_object *sandbox_to_json_detail(json_object *properties, const HostKey *key);
+/* The answer to create, connect and fork. domain: under which clients find its ports, or NULL. */
+json_object *sandbox_to_json(json_object *properties, const HostKey *key, const char *domain);
+json_object *sandbox_to_json_detail(json_object *properties, const HostKey *key, const char *domain);
 json_object *sandbox_to_json_listed(json_object *properties);

@@ -18,5 +18,7 @@ typedef struct HostKey {
 int host_key_load(const char *path, HostKey *ret);
 /* A new one; -EEXIST when there is one already. */
 int host_key_make(const char *path);
-/* purpose is "envd", ... */
+/* For what one is. */
+#define TOKEN_ENVD "envd"
+#define TOKEN_TRAFFIC "traffic"
 void token_derive(const HostKey *key, const char *purpose, const char *id, char ret[static TOKEN_SIZE]);

@@ -536,7 +536,7 @@ def gateway_requests():
                'autoResume': {'enabled': False}, 'envVars': {'A': 'b=c'}, 'metadata': {'a': 'b\u00fc'}},
               {'templateID': 'base', 'allow_internet_access': False,
                'network': {'allowOut': ['1.1.1.1', '*.example.com', '2001:db8::/32'], 'denyOut': ['0.0.0.0/0', '10.0.0.0/8'],
-                           'allowPublicTraffic': True}},
+                           'allowPublicTraffic': True, 'maskRequestHost': 'localhost:${PORT}'}},
               {'allowOut': ['example.com'], 'denyOut': ['0.0.0.0/0'], 'timeout': 0},
               {'name': 'Name:v1', 'tags': ['a', 'v1'], 'cpuCount': 2, 'memoryMB': 1024, 'fromTemplate': 'base', 'startCmd': 's',
                'readyCmd': 'sleep 1', 'steps': [{'type': 'COPY', 'args': ['./a/../b/*.txt', 'x/', 'u:g', '0644'], 'filesHash': 'ab' * 32},

@@ -97,6 +97,9 @@ class Gateway:
         self.host_key = directory / 'host-key'
         self.config = directory / 'gateway.conf'
         self.log_path = directory / 'gateway.log'
+        self.ingress_dir = directory / 'ingress'
+        self.ingress_dir.mkdir()
+        os.chown(self.ingress_dir, UID, UID)
         self.process = None
         self.state.mkdir()
         os.chown(self.state, UID, UID)
@@ -115,7 +118,8 @@ class Gateway:
         script = f'exec 3<&{fd}; [ {fd} = 3 ] || exec {fd}<&-; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$0" "$@"'
         with open(self.log_path, 'a') as log:
             self.process = subprocess.Popen(
-                ['bash', '-c', script, GATEWAY, f'--config={self.config}', f'--state={self.state}', f'--host-key={self.host_key}'],
+                ['bash', '-c', script, GATEWAY, f'--config={self.config}', f'--state={self.state}', f'--host-key={self.host_key}',
+                 f'--ingress={self.ingress_dir}/control'],
                 env=self.host.env, stderr=log, pass_fds=[fd], user=UID, group=UID, extra_groups=[])
         wait_for('cube-gateway', lambda: self.process.poll() is not None or self.on_bus())
         assert self.process.poll() is None, self.log()

@@ -70,12 +70,6 @@ def test_what_is_refused(client, network, message):
     assert policy(client, i) == ('internet', [], [])
 
 
-def test_there_is_no_public_traffic_to_shut(client):
-    assert 'allowPublicTraffic' in client.fails('POST', '/v2/sandboxes', 400,
-                                                {'templateID': 'python', 'network': {'allowPublicTraffic': False}})
-    client.create(network={'allowPublicTraffic': True})
-
-
 def test_a_host_without_the_internet(configured, client):
     configured('DefaultInternetAccess=no\n')
     for options in ({}, {'allow_internet_access': True}):

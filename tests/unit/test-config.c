@@ -64,7 +64,7 @@ TEST(defaults_are_those_of_the_design) {
         assert_true(!c.kernel_path && !c.kernel_command_line && !c.audit_arguments);
         assert_eq(c.cpuid_hide_xsave, CONFIG_AUTO);
         assert_streq(c.network4, "auto");
-        assert_true(!c.network6 && c.ingress_users.n == 0 && !c.default_internet);
+        assert_true(!c.network6 && !c.default_internet);
         assert_eq(c.free_slots, 16);
         assert_eq(c.network_mark, 0x1000);
         assert_eq(c.network_audit_usec, 60 * USEC_PER_SEC);
@@ -296,7 +296,7 @@ TEST(what_is_wrong_with_users_is_told) {
         }
 }
 
-/* The user of the gateway is a part of cubed that need not be installed. */
+/* Users of the gateway and of the ingress come with parts of cubed that need not be installed. */
 TEST(the_gateway_may_name_tenants_unless_others_are_named) {
         const struct passwd *p = getpwnam("cube-gateway");
         Config c;
@@ -306,6 +306,9 @@ TEST(the_gateway_may_name_tenants_unless_others_are_named) {
         assert_eq(c.delegates.n, p ? 1 : 0);
         assert_true(!p || config_users_have(&c.delegates, p->pw_uid));
         assert_true(!config_users_have(&c.delegates, 0));
+        const struct passwd *q = getpwnam("cube-ingress");
+        assert_eq(c.ingress_users.n, q ? 1 : 0);
+        assert_true(!q || config_users_have(&c.ingress_users, q->pw_uid));
 
         put("/etc/cubed/cubed.conf", "[Manager]\nDelegateTo=nobody 1000\nDelegateTo=no-such-user-here\n");
         assert_ok(config_load(&c, root, on_warning, NULL));

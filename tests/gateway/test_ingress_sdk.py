@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""E2B's own SDK for Python, unmodified, in domain mode: by TLS and the name of each sandbox, through haproxy."""
+
+import os
+import shutil
+import subprocess
+import textwrap
+
+import pytest
+
+from gateway import bus_host
+from ingress import DOMAIN, HTTPS, Ingress
+
+pytestmark = pytest.mark.skipif("CUBE_E2B_SDK" not in os.environ,
+                                reason="CUBE_E2B_SDK names no environment with e2b; dev/test makes one")
+
+# Every name leads to haproxy.
+DNS = """
+from dnslib import A, RR
+from dnslib.server import BaseResolver, DNSServer
+class Here(BaseResolver):
+    def resolve(self, request, handler):
+        reply = request.reply()
+        if request.q.qtype == 1:
+            reply.add_answer(RR(request.q.qname, 1, rdata=A('127.0.0.1'), ttl=60))
+        return reply
+server = DNSServer(Here(), address='127.0.0.1', port=53)
+print('ready', flush=True)
+server.start()
+"""
+# Names are asked of it, in a mount namespace of the client's own.
+CLIENT = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+PRELUDE = """
+import sys
+from e2b import *
+def reachable(sandbox):
+    print(sandbox.sandbox_id, flush=True)
+    assert sys.stdin.readline() == 'linked\\n'
+    return sandbox
+"""
+
+
+@pytest.fixture(scope='module')
+def ingress(started):
+    if not shutil.which('haproxy'):
+        pytest.skip('no haproxy here')
+    started.restart(f'Domain={DOMAIN}:{HTTPS}')
+    ingress = Ingress(started)
+    dns = None
+    try:
+        ingress.start()
+        dns = subprocess.Popen(ingress.inside('/usr/bin/python3', '-c', DNS), stdout=subprocess.PIPE)
+        assert dns.stdout.readline() == b'ready\n'
+        yield ingress
+    finally:
+        if dns:
+            dns.kill()
+            dns.wait()
+            dns.stdout.close()
+        ingress.end()
+        started.restart()
+
+
+@pytest.fixture
+def sdk(ingress, tmp_path):
+    """Runs code, and gives each sandbox that it wants to reach its link."""
+    (tmp_path / 'resolv.conf').write_text('nameserver 127.0.0.1\noptions timeout:5\n')
+    env = {'PATH': os.environ['PATH'], 'E2B_DOMAIN': f'{DOMAIN}:{HTTPS}', 'SSL_CERT_FILE': str(ingress.ca),
+           'E2B_API_KEY': ingress.gateway.key()}
+
+    def run(code, linked=lambda sandbox: None):
+        client = subprocess.Popen(
+            ['unshare', '--mount', *ingress.inside('sh', '-c', CLIENT, tmp_path / 'resolv.conf', os.environ['CUBE_E2B_SDK'] + '/bin/python',
+                                                   '-c', PRELUDE + textwrap.dedent(code))],
+            env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for sandbox in iter(client.stdout.readline, ''):
+            ingress.link(sandbox.strip())
+            linked(sandbox.strip())
+            client.stdin.write('linked\n')
+            client.stdin.flush()
+        _, errors = client.communicate(timeout=120)
+        assert client.returncode == 0, errors
+    yield run
+    for i in ingress.gateway.host.ids():
+        ingress.gateway.host.ctl('kill', i)
+
+
+def test_life(sdk):
+    sdk("""
+        sandbox = reachable(Sandbox.create('python', timeout=60))
+        assert sandbox.get_host(8000) == f'8000-{sandbox.sandbox_id}.cube.test:8443'
+        assert sandbox.is_running()
+        lines = []
+        result = sandbox.commands.run('echo first; sleep 0.2; echo second', on_stdout=lines.append)
+        assert (result.exit_code, lines) == (0, ['first\\n', 'second\\n'])
+        sandbox.files.write('/tmp/ingress-sdk', 'x' * 1000000)
+        assert sandbox.files.read('/tmp/ingress-sdk') == 'x' * 1000000
+        sandbox.commands.run('rm /tmp/ingress-sdk')
+        assert sandbox.kill() and not sandbox.is_running()
+    """)
+
+
+def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that(sdk, ingress):
+    killers = []
+
+    def kill_soon(sandbox):
+        argv = ['sh', '-c', 'sleep 2; exec "$@"', 'sh', bus_host.CUBECTL, 'kill', sandbox]
+        killers.append(ingress.gateway.host.start(argv))
+    sdk("""
+        sandbox = reachable(Sandbox.create('python', timeout=60))
+        lines = []
+        try:
+            sandbox.commands.run('echo begun; sleep 60', on_stdout=lines.append, timeout=50)
+        except TimeoutException as e:
+            assert 'sandbox was killed or reached its end of life' in str(e), e
+        else:
+            raise AssertionError('it goes on')
+        assert lines == ['begun\\n']
+    """, kill_soon)
+    assert killers[0].wait(30) == 0
+
+
+def test_a_server_in_a_sandbox_without_public_traffic(sdk):
+    sdk("""
+        import time, urllib.error, urllib.request
+        sandbox = reachable(Sandbox.create('python', network={'allow_public_traffic': False}))
+        sandbox.commands.run('python3 -m http.server 8000', background=True, cwd='/tmp')
+        url = f'https://{sandbox.get_host(8000)}/'
+        def get(**headers):
+            for _ in range(20):
+                try:
+                    return urllib.request.urlopen(urllib.request.Request(url, headers=headers)).status
+                except urllib.error.HTTPError as e:
+                    if e.code != 502:
+                        return e.code
+                    time.sleep(0.5)
+        assert get() == 403
+        assert get(**{'e2b-traffic-access-token': sandbox.traffic_access_token}) == 200
+    """)
