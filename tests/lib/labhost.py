@@ -13,6 +13,15 @@ def build_template(name, *options):
         cubetest.ctl_ok("template", "build", name, "--from", f"{PLACE}/python.squashfs", *options, timeout=600)
 
 
+def build_recipe(recipe, name=None, *options):
+    """Of guest/recipes, with its own options. An emulated machine takes its time."""
+    with open(f"{PLACE}/{recipe}.options", encoding="utf-8") as f:
+        own = f.read().split("\0")[:-1]
+    if "--ready-timeout" in own:
+        own[own.index("--ready-timeout") + 1] = "40min"
+    cubetest.ctl_ok("template", "build", name or recipe, "--from", f"{PLACE}/{recipe}.squashfs", *own, *options, timeout=3000)
+
+
 def prepare():
     """KVM that is missing here is a failure, never a skip. A boot takes its time in an emulated machine."""
     assert os.path.exists("/dev/kvm"), "/dev/kvm is missing in the lab"

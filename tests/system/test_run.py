@@ -79,6 +79,14 @@ def test_proc_and_sys_are_there_and_root_is_writable(shared):
     assert out.strip() == "1"
 
 
+def test_a_directory_of_the_base_can_be_renamed(shared):
+    """Of rename() itself, that is: mv would copy what it can't rename."""
+    program = "import os; os.rename('/usr/share/python3', '/usr/share/moved'); print(os.path.isdir('/usr/share/python3'), " \
+              "os.listdir('/usr/share/moved')); os.rename('/usr/share/moved', '/usr/share/python3')"
+    there = ctl_ok("exec", shared, "--", "python3", "-c", "import os; print(False, os.listdir('/usr/share/python3'))")
+    assert "debpython" in there and ctl_ok("exec", shared, "--", "python3", "-c", program) == there
+
+
 def test_cp_carries_trees_both_ways(shared, tmp_path):
     tree = tmp_path / "tree"
     (tree / "sub dir").mkdir(parents=True)
