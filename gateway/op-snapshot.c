@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Snapshots. To clients one is TENANT/ID. */
+/* Snapshots. To clients one is ID:default, and one with a name TENANT/NAME as well. */
 
 #include <stdio.h>
 
