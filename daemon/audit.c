@@ -730,7 +730,7 @@ void audit_denied(Audit *a, uid_t actor, const char *action, const char *object)
 }
 
 static void audit_template(Audit *a, const char *id, const char *event, const char *verb, uid_t actor,
-                           const char *name, const char *template_id) {
+                           const char *tenant, const char *name, const char *template_id) {
         Builder b;
 
         if (!a)
@@ -738,6 +738,8 @@ static void audit_template(Audit *a, const char *id, const char *event, const ch
         begin(&b, id, event, LOG_INFO);
         if (actor != AUDIT_UID_NONE)
                 add(&b, "CUBE_ACTOR_UID", "%u", (unsigned) actor);
+        if (!isempty(tenant))
+                add(&b, "CUBE_TENANT", "%s", tenant);
         add_text(&b, "CUBE_TEMPLATE", template_id);
         add_text(&b, "CUBE_TEMPLATE_NAME", name);
         add(&b, "MESSAGE", "Template %.128s%s%.32s%s %s", strempty(name), template_id ? " (" : "", strempty(template_id),
@@ -745,14 +747,14 @@ static void audit_template(Audit *a, const char *id, const char *event, const ch
         audit_submit(a, &b);
 }
 
-void audit_template_built(Audit *a, uid_t actor, const char *name, const char *id) {
-        audit_template(a, AUDIT_ID_TEMPLATE_BUILT, "template-built", "built", actor, name, id);
+void audit_template_built(Audit *a, uid_t actor, const char *tenant, const char *name, const char *id) {
+        audit_template(a, AUDIT_ID_TEMPLATE_BUILT, "template-built", "built", actor, tenant, name, id);
 }
 
-void audit_template_named(Audit *a, uid_t actor, const char *name, const char *id) {
-        audit_template(a, AUDIT_ID_TEMPLATE_NAMED, "template-named", id ? "named so" : "is no name any more", actor, name, id);
+void audit_template_named(Audit *a, uid_t actor, const char *tenant, const char *name, const char *id) {
+        audit_template(a, AUDIT_ID_TEMPLATE_NAMED, "template-named", id ? "named so" : "is no name any more", actor, tenant, name, id);
 }
 
-void audit_template_removed(Audit *a, uid_t actor, const char *name, const char *id) {
-        audit_template(a, AUDIT_ID_TEMPLATE_REMOVED, "template-removed", "removed", actor, name, id);
+void audit_template_removed(Audit *a, uid_t actor, const char *tenant, const char *name, const char *id) {
+        audit_template(a, AUDIT_ID_TEMPLATE_REMOVED, "template-removed", "removed", actor, tenant, name, id);
 }

@@ -92,7 +92,8 @@ void audit_policy(Audit *a, const Sandbox *s, uid_t actor);
 void audit_network_denied(Audit *a, const Sandbox *s, const NetEventInfo *event);
 /* A name that a guest asked for in vain, or whose answer led to where it may not. */
 void audit_name_denied(Audit *a, const Sandbox *s, const NetEventInfo *event);
-void audit_template_built(Audit *a, uid_t actor, const char *name, const char *id);
+/* tenant: whose of its owner's it is; "" or NULL: he himself. */
+void audit_template_built(Audit *a, uid_t actor, const char *tenant, const char *name, const char *id);
 /* id: NULL when the name stands for nothing any more. */
-void audit_template_named(Audit *a, uid_t actor, const char *name, const char *id);
-void audit_template_removed(Audit *a, uid_t actor, const char *name, const char *id);
+void audit_template_named(Audit *a, uid_t actor, const char *tenant, const char *name, const char *id);
+void audit_template_removed(Audit *a, uid_t actor, const char *tenant, const char *name, const char *id);

@@ -143,7 +143,7 @@ static void on_done(TemplateBuild *build, int r, const char *message, Template *
         else if (r < 0)
                 fail_job(j, r, message);
         else {
-                audit_template_built(m->audit, j->owner_uid, j->subject, t->id);
+                audit_template_built(m->audit, j->owner_uid, j->tenant, j->subject, t->id);
                 manager_announce_template(m, t);
                 job_done(j, t->id);
         }

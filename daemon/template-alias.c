@@ -16,6 +16,7 @@
 typedef struct Naming {
         Manager *manager;
         char *name, *id;           /* id: NULL when the name is taken away */
+        char tenant[TENANT_NAME_MAX];
         uid_t actor;
         TemplateRemoveDone done;
         void *userdata;
@@ -49,7 +50,7 @@ static void on_named(TemplateStore *store, const char *id, int r, const char *me
                 (void) sd_bus_error_setf(&e, BUS_ERROR_INTERNAL, "Name %s could not be changed: %s", n->name,
                                          isempty(message) ? strerror(-r) : message);
         else
-                audit_template_named(n->manager->audit, n->actor, n->name, n->id);
+                audit_template_named(n->manager->audit, n->actor, n->tenant, n->name, n->id);
         n->done(n->manager, r < 0 ? &e : NULL, n->userdata);
 }
 
@@ -72,7 +73,9 @@ int manager_name_template(Manager *m, const char *name, Template *t, bool take_a
         _cleanup_(naming_freep) Naming *n = new0(Naming, 1);
         if (!n)
                 return sd_bus_error_set_errno(error, ENOMEM);
-        *n = (Naming) { m, strdup(name), target ? strdup(target->id) : NULL, actor, done, userdata };
+        *n = (Naming) { .manager = m, .name = strdup(name), .id = target ? strdup(target->id) : NULL, .actor = actor, .done = done,
+                        .userdata = userdata };
+        tenant_name_copy(n->tenant, t->tenant);
         if (!n->name || (target && !n->id))
                 return sd_bus_error_set_errno(error, ENOMEM);
         r = template_store_set_name(m->event, m->templates, t->owner_uid, t->tenant, name, target, on_named, n);

@@ -415,7 +415,7 @@ static void finish(Import *i) {
                 fail_job(i);
         else {
                 (void) snprintf(name, sizeof(name), "%s:%s", t->name, t->tag);
-                audit_template_built(m->audit, i->owner, name, t->id);
+                audit_template_built(m->audit, i->owner, i->tenant, name, t->id);
                 manager_announce_template(m, t);
                 job_done(i->job, t->id);
         }

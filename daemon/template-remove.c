@@ -99,7 +99,7 @@ static int check_unused(const Manager *m, const Template *t, uid_t actor, sd_bus
 
 int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
                             sd_bus_error *error) {
-        char name[160];
+        char name[160], tenant[TENANT_NAME_MAX];
 
         int r = check_unused(m, t, actor, error);
         if (r < 0)
@@ -113,6 +113,7 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
 
         /* It is still whole while that is told; then it leaves the store. */
         (void) snprintf(name, sizeof(name), "%s:%s", t->name, t->tag);
+        tenant_name_copy(tenant, t->tenant);
         _cleanup_free_ char *id = strdup(t->id);
         if (!id)
                 return sd_bus_error_set_errno(error, ENOMEM);
@@ -126,6 +127,6 @@ int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemove
         }
         (void) TAKE_PTR(q);
         manager_drop_warm_snapshot(m, id);
-        audit_template_removed(m->audit, actor, name, id);
+        audit_template_removed(m->audit, actor, tenant, name, id);
         return 0;
 }

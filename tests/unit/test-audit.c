@@ -88,6 +88,12 @@ TEST(the_tenant_is_a_field_where_there_is_one) {
         audit_snapshot_remove(a, &snapshot, 1001);
         assert_true(next_entry());
         assert_line("CUBE_TENANT=acme");
+        audit_template_built(a, 1000, "acme", "tools:latest", "tttttttttttt");
+        assert_true(next_entry());
+        assert_line("CUBE_TENANT=acme");
+        assert_line("CUBE_TEMPLATE_NAME=tools:latest");
+        audit_template_removed(a, 1000, "", "tools:latest", "tttttttttttt");
+        assert_true(next_entry() && !strstr(entry, "CUBE_TENANT="));
         audit_free(a);
 }
 
