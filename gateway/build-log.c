@@ -37,10 +37,10 @@ static char *copy_text(const char *text) {
         return copy;
 }
 
-static LogEntry *new_entry(BuildLog *l) {
+static BuildLogEntry *new_entry(BuildLog *l) {
         if (l->n == l->allocated) {
                 size_t more = l->allocated * 2 + 32;
-                LogEntry *grown = realloc(l->entries, more * sizeof(LogEntry));
+                BuildLogEntry *grown = realloc(l->entries, more * sizeof(BuildLogEntry));
                 if (!grown)
                         return NULL;
                 l->entries = grown;
@@ -50,12 +50,12 @@ static LogEntry *new_entry(BuildLog *l) {
 }
 
 static void put(BuildLog *l, LogLevel level, uint64_t usec, const char *message) {
-        LogEntry *e = new_entry(l);
+        BuildLogEntry *e = new_entry(l);
         char *text = e ? copy_text(message) : NULL;
 
         if (!text)
                 return;
-        *e = (LogEntry) { .usec = usec, .level = level, .step = l->step, .message = text };
+        *e = (BuildLogEntry) { .usec = usec, .level = level, .step = l->step, .message = text };
         l->bytes += strlen(text);
         l->n++;
 }
@@ -147,7 +147,7 @@ void build_step_name(const BuildLog *l, unsigned cubed_step, char *buf, size_t s
                 (void) snprintf(buf, size, "%u", cubed_step - l->n_before);
 }
 
-static json_object *entry_to_json(const BuildLog *l, const LogEntry *e) {
+static json_object *entry_to_json(const BuildLog *l, const BuildLogEntry *e) {
         JsonMaker m = json_maker_new();
         char step[16];
 

@@ -11,28 +11,20 @@
 #include <stdint.h>
 
 #include "base/macros.h"
+#include "gateway/log-level.h"
 
 #define BUILD_LOG_PAGE 100U
 
-typedef enum LogLevel {
-        LOG_LEVEL_DEBUG,
-        LOG_LEVEL_INFO,
-        LOG_LEVEL_WARN,
-        LOG_LEVEL_ERROR,
-        _LOG_LEVEL_MAX,
-        _LOG_LEVEL_INVALID = -EINVAL,
-} LogLevel;
-
-typedef struct LogEntry {
+typedef struct BuildLogEntry {
         uint64_t usec;
         LogLevel level;
         unsigned step;             /* the client's, from 1 on; 0: the base; one more than there are: behind them */
         char *message;
-} LogEntry;
+} BuildLogEntry;
 
 typedef struct BuildLog {
         unsigned n_before, n_steps; /* steps before the client's; the client's */
-        LogEntry *entries;
+        BuildLogEntry *entries;
         size_t n, allocated, bytes;
         char line[4096];            /* the last one, which has no end yet */
         size_t line_size;

@@ -8,6 +8,7 @@
 
 #include "base/console-ring.h"
 #include "gateway/body.h"
+#include "gateway/log-level.h"
 #include "gateway/url.h"
 
 #define LOG_LIMIT 1000U
@@ -26,8 +27,6 @@ typedef struct LogEntries {
         LogEntry *items;
         size_t n;
 } LogEntries;
-
-enum { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR, _LOG_LEVEL_MAX };
 
 void log_entries_done(LogEntries *l);
 int log_entries_add(LogEntries *l, uint64_t usec, unsigned level, const char *source, const char *text, size_t size);

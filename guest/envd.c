@@ -9,6 +9,8 @@
 #include "guest/envd-process.h"
 #include "guest/http-reply.h"
 #include "guest/json.h"
+#include "guest/log.h"
+#include "guest/machine.h"
 #include "guest/program.h"
 #include "guest/user.h"
 
@@ -195,6 +197,16 @@ static bool user_is_missing(const char *name) {
         return name && user_find(name, &u) == -ENOENT;
 }
 
+/* "": there is none. */
+static const char *find_variable(const Envd *e, const char *name) {
+        for (size_t i = 0; i < e->env.n; i++) {
+                const char *value = startswith(e->env.items[i], name);
+                if (value && *value == '=')
+                        return value + 1;
+        }
+        return "";
+}
+
 void handle_envd(Agent *a, Request *q, Reply reply) {
         uint32_t port = request_has(q, AGENT_TAG_PORT) ? q->port : ENVD_PORT;
         StringList env = {};
@@ -225,6 +237,9 @@ void handle_envd(Agent *a, Request *q, Reply reply) {
         set(&e->cwd, &q->cwd);
         strings_done(&e->env);
         e->env = env;
+        r = machine_set_e2b(find_variable(e, "E2B_SANDBOX_ID"), find_variable(e, "E2B_TEMPLATE_ID"));
+        if (r < 0)
+                log_warning("files below /run/e2b can't be written: %s", strerror(-r));
         reply_ok(&reply, NULL);
 }
 

@@ -83,6 +83,18 @@ int machine_set_nameservers(const char *text) {
         return 0;
 }
 
+int machine_set_e2b(const char *sandbox, const char *template) {
+        if (mkdir("/run/e2b", 0755) < 0 && errno != EEXIST)
+                return -errno;
+
+        int r = write_file("/run/e2b/.E2B_SANDBOX", "true");
+        if (r >= 0 && *sandbox)
+                r = write_file("/run/e2b/.E2B_SANDBOX_ID", sandbox);
+        if (r >= 0 && *template)
+                r = write_file("/run/e2b/.E2B_TEMPLATE_ID", template);
+        return r;
+}
+
 static int set_cpu_online(uint32_t cpu) {
         _cleanup_free_ char *path = NULL, *state = NULL;
 

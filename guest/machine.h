@@ -15,6 +15,8 @@ int machine_add_entropy(const void *data, size_t size);
 int machine_set_hostname(const char *name);
 /* text: for /etc/resolv.conf, if the image has none. */
 int machine_set_nameservers(const char *text);
+/* For programs that look for E2B's files of who they run in; "" where that is not said. */
+int machine_set_e2b(const char *sandbox, const char *template);
 /* Brings CPUs 1 to n - 1 online. */
 int machine_set_cpus(uint32_t n, char ret_message[static MACHINE_MESSAGE_MAX]);
 /* Grows the writable file system to what its disk has, at most to max_bytes. */

@@ -203,6 +203,7 @@ static void on_claimed(Sandbox *s, const sd_bus_error *error, const uint8_t *bod
                 return;
         s->state = SANDBOX_RUNNING;
         s->state_changed_usec = fake_now_usec();
+        free(s->kernel_release);
         s->kernel_release = strdup("6.1.0-\xff" "fake");
         changed(s, "State", "StateChangedTimestamp");
         s->priv->created = NULL;

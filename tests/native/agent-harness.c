@@ -86,6 +86,10 @@ int machine_set_nameservers(const char *text) {
         return record("%s", text);
 }
 
+int machine_set_e2b(const char *sandbox, const char *template) {
+        return record("e2b %s %s\n", sandbox, template);
+}
+
 int machine_set_cpus(uint32_t n, char ret_message[static MACHINE_MESSAGE_MAX]) {
         if (n > 16) {
                 snprintf(ret_message, MACHINE_MESSAGE_MAX, "CPU 16 of %u did not come online", n);

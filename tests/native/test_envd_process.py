@@ -148,6 +148,14 @@ def test_variables_that_are_kept(fresh):
     assert variables() == {"E2B_SANDBOX": "true", "B": "5"}
 
 
+def test_who_it_is_is_left_for_programs_that_look_for_it(fresh):
+    agent = fresh()
+    envd = Envd(agent, ENV=["E2B_SANDBOX_ID=one", "E2B_TEMPLATE_ID=base", "E2B_SANDBOX_IDENTITY=other"])
+    assert agent.machine_log()[-1] == "e2b one base"
+    envd.configure(ENV=["E2B_SANDBOX_ID=two"], KEEP_ENV=1)
+    assert agent.machine_log()[-1] == "e2b two base"
+
+
 def test_too_many_variables_change_nothing(fresh):
     envd = Envd(fresh(), "secret", ENV=["A=1"])
     with pytest.raises(AgentError, match="variables of envd: they are too many") as e:
