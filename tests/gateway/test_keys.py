@@ -95,13 +95,13 @@ def test_who_may_make_them_polkit_says(gateway):
     assert denied.returncode == 1 and 'manage-keys' in denied.stderr and denied.stdout == ''
     for argv in (('list',), ('revoke', 'kx')):
         assert 'manage-keys' in gateway.host.ctl('apikey', *argv, uid=gw.bus_host.NOBODY).stderr
-    gateway.host.mock_polkit('SetAllowed', 'as', '2', 'org.cubed.cube1.create', 'org.cubed.cube1.manage-keys')
+    gw.allow(gateway.host, 'manage-keys')
     try:
         made = gateway.host.ctl('apikey', 'create', uid=gw.bus_host.NOBODY)
         assert made.returncode == 0 and SECRET.fullmatch(made.stdout.strip()), made.stderr
         gw.Client(gateway, made.stdout.strip()).call('GET', '/v2/sandboxes')
     finally:
-        gateway.host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
+        gw.allow(gateway.host)
 
 
 def test_names_and_tenants(gateway):
