@@ -8,18 +8,18 @@
 #define ENTRIES_MAX 20000U
 #define BYTES_MAX (2U * 1024U * 1024U)
 
-static const char *const levels[_LOG_LEVEL_MAX] = {
-        [LOG_LEVEL_DEBUG] = "debug",
-        [LOG_LEVEL_INFO] = "info",
-        [LOG_LEVEL_WARN] = "warn",
-        [LOG_LEVEL_ERROR] = "error",
+static const char *const levels[_BUILD_LEVEL_MAX] = {
+        [BUILD_LEVEL_DEBUG] = "debug",
+        [BUILD_LEVEL_INFO] = "info",
+        [BUILD_LEVEL_WARN] = "warn",
+        [BUILD_LEVEL_ERROR] = "error",
 };
 
-LogLevel log_level_from_string(const char *s) {
-        for (int i = 0; s && i < _LOG_LEVEL_MAX; i++)
+BuildLogLevel build_log_level_from_string(const char *s) {
+        for (int i = 0; s && i < _BUILD_LEVEL_MAX; i++)
                 if (streq(levels[i], s))
-                        return (LogLevel) i;
-        return _LOG_LEVEL_INVALID;
+                        return (BuildLogLevel) i;
+        return _BUILD_LEVEL_INVALID;
 }
 
 /* For JSON: bytes that are no text become '?'. */
@@ -37,10 +37,10 @@ static char *copy_text(const char *text) {
         return copy;
 }
 
-static LogEntry *new_entry(BuildLog *l) {
+static BuildLogEntry *new_entry(BuildLog *l) {
         if (l->n == l->allocated) {
                 size_t more = l->allocated * 2 + 32;
-                LogEntry *grown = realloc(l->entries, more * sizeof(LogEntry));
+                BuildLogEntry *grown = realloc(l->entries, more * sizeof(BuildLogEntry));
                 if (!grown)
                         return NULL;
                 l->entries = grown;
@@ -49,27 +49,27 @@ static LogEntry *new_entry(BuildLog *l) {
         return &l->entries[l->n];
 }
 
-static void put(BuildLog *l, LogLevel level, uint64_t usec, const char *message) {
-        LogEntry *e = new_entry(l);
+static void put(BuildLog *l, BuildLogLevel level, uint64_t usec, const char *message) {
+        BuildLogEntry *e = new_entry(l);
         char *text = e ? copy_text(message) : NULL;
 
         if (!text)
                 return;
-        *e = (LogEntry) { .usec = usec, .level = level, .step = l->step, .message = text };
+        *e = (BuildLogEntry) { .usec = usec, .level = level, .step = l->step, .message = text };
         l->bytes += strlen(text);
         l->n++;
 }
 
-void build_log_add(BuildLog *l, LogLevel level, uint64_t usec, const char *message) {
+void build_log_add(BuildLog *l, BuildLogLevel level, uint64_t usec, const char *message) {
         /* The last word of a build is never lost. */
-        if (level == LOG_LEVEL_ERROR) {
+        if (level == BUILD_LEVEL_ERROR) {
                 put(l, level, usec, message);
                 return;
         }
         if (l->full)
                 return;
         l->full = l->n >= ENTRIES_MAX || l->bytes + strlen(message) > BYTES_MAX;
-        put(l, l->full ? LOG_LEVEL_WARN : level, usec, l->full ? "The log is full, the rest is not shown" : message);
+        put(l, l->full ? BUILD_LEVEL_WARN : level, usec, l->full ? "The log is full, the rest is not shown" : message);
 }
 
 /* 1: it is one of cubed's about a step. */
@@ -105,7 +105,7 @@ static void take_line(BuildLog *l, uint64_t usec) {
         }
         if (!is_step_line(l->line, &step, &kind, &kind_size)) {
                 if (!l->hidden)
-                        build_log_add(l, LOG_LEVEL_INFO, usec, l->line);
+                        build_log_add(l, BUILD_LEVEL_INFO, usec, l->line);
                 return;
         }
         l->hidden = step <= l->n_before || step > l->n_before + l->n_steps;
@@ -113,7 +113,7 @@ static void take_line(BuildLog *l, uint64_t usec) {
         if (l->hidden)
                 return;
         (void) snprintf(text, sizeof(text), "[%u/%u] %.*s", l->step, l->n_steps, (int) kind_size, kind);
-        build_log_add(l, LOG_LEVEL_INFO, usec, text);
+        build_log_add(l, BUILD_LEVEL_INFO, usec, text);
 }
 
 void build_log_feed(BuildLog *l, const char *text, size_t size, uint64_t usec) {
@@ -147,7 +147,7 @@ void build_step_name(const BuildLog *l, unsigned cubed_step, char *buf, size_t s
                 (void) snprintf(buf, size, "%u", cubed_step - l->n_before);
 }
 
-static json_object *entry_to_json(const BuildLog *l, const LogEntry *e) {
+static json_object *entry_to_json(const BuildLog *l, const BuildLogEntry *e) {
         JsonMaker m = json_maker_new();
         char step[16];
 
@@ -159,7 +159,7 @@ static json_object *entry_to_json(const BuildLog *l, const LogEntry *e) {
         return json_maker_done(&m);
 }
 
-json_object *build_log_to_json(const BuildLog *l, size_t offset, size_t limit, LogLevel level) {
+json_object *build_log_to_json(const BuildLog *l, size_t offset, size_t limit, BuildLogLevel level) {
         json_object *list = json_object_new_array();
         size_t n = 0, seen = 0;
         bool ok = list;

@@ -14,25 +14,25 @@
 
 #define BUILD_LOG_PAGE 100U
 
-typedef enum LogLevel {
-        LOG_LEVEL_DEBUG,
-        LOG_LEVEL_INFO,
-        LOG_LEVEL_WARN,
-        LOG_LEVEL_ERROR,
-        _LOG_LEVEL_MAX,
-        _LOG_LEVEL_INVALID = -EINVAL,
-} LogLevel;
+typedef enum BuildLogLevel {
+        BUILD_LEVEL_DEBUG,
+        BUILD_LEVEL_INFO,
+        BUILD_LEVEL_WARN,
+        BUILD_LEVEL_ERROR,
+        _BUILD_LEVEL_MAX,
+        _BUILD_LEVEL_INVALID = -EINVAL,
+} BuildLogLevel;
 
-typedef struct LogEntry {
+typedef struct BuildLogEntry {
         uint64_t usec;
-        LogLevel level;
+        BuildLogLevel level;
         unsigned step;             /* the client's, from 1 on; 0: the base; one more than there are: behind them */
         char *message;
-} LogEntry;
+} BuildLogEntry;
 
 typedef struct BuildLog {
         unsigned n_before, n_steps; /* steps before the client's; the client's */
-        LogEntry *entries;
+        BuildLogEntry *entries;
         size_t n, allocated, bytes;
         char line[4096];            /* the last one, which has no end yet */
         size_t line_size;
@@ -41,8 +41,8 @@ typedef struct BuildLog {
         bool full;
 } BuildLog;
 
-LogLevel log_level_from_string(const char *s);
-void build_log_add(BuildLog *l, LogLevel level, uint64_t usec, const char *message);
+BuildLogLevel build_log_level_from_string(const char *s);
+void build_log_add(BuildLog *l, BuildLogLevel level, uint64_t usec, const char *message);
 /* What came, cut anywhere. */
 void build_log_feed(BuildLog *l, const char *text, size_t size, uint64_t usec);
 /* Nothing more comes. */
@@ -52,4 +52,4 @@ void build_log_done(BuildLog *l);
 /* The client's name of a step of cubed's: "base", "1" ..., "finalize". */
 void build_step_name(const BuildLog *l, unsigned cubed_step, char *buf, size_t size);
 /* Entries from offset on, of that level or above; NULL without memory. */
-json_object *build_log_to_json(const BuildLog *l, size_t offset, size_t limit, LogLevel level);
+json_object *build_log_to_json(const BuildLog *l, size_t offset, size_t limit, BuildLogLevel level);

@@ -146,7 +146,7 @@ void build_fail(Build *b, const char *why, const char *step) {
         b->reason = strdup(why);
         (void) snprintf(b->reason_step, sizeof(b->reason_step), "%s", step);
         build_log_end(&b->log, now_realtime());
-        build_log_add(&b->log, LOG_LEVEL_ERROR, now_realtime(), why);
+        build_log_add(&b->log, BUILD_LEVEL_ERROR, now_realtime(), why);
         build_over(b, BUILD_ERROR);
 }
 

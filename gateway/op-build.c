@@ -357,7 +357,7 @@ static json_object *reason_to_json(const Build *b) {
         return json_maker_done(&m);
 }
 
-static json_object *status_to_json(const Request *r, const Build *b, const char *template_id, size_t offset, size_t limit, LogLevel level) {
+static json_object *status_to_json(const Request *r, const Build *b, const char *template_id, size_t offset, size_t limit, BuildLogLevel level) {
         JsonMaker m = json_maker_new();
 
         json_put_string(&m, "templateID", template_id);
@@ -391,7 +391,7 @@ static void on_names(Request *r) {
                     !streq(n.tag, r->item))
                         continue;
                 template_public_id(r->tenant, n.name, id);
-                request_reply_json(r, MHD_HTTP_OK, status_to_json(r, NULL, id, 0, 0, LOG_LEVEL_INFO));
+                request_reply_json(r, MHD_HTTP_OK, status_to_json(r, NULL, id, 0, 0, BUILD_LEVEL_INFO));
                 return;
         }
         reply_no_build(r);
@@ -400,7 +400,7 @@ static void on_names(Request *r) {
 void op_build_status(Request *r) {
         uint64_t offset = 0, limit = BUILD_LOG_PAGE;
         const char *level_text = url_query(&r->url, "level");
-        LogLevel level = level_text ? log_level_from_string(level_text) : LOG_LEVEL_DEBUG;
+        BuildLogLevel level = level_text ? build_log_level_from_string(level_text) : BUILD_LEVEL_DEBUG;
 
         if (level < 0 || query_number(r, "logsOffset", UINT32_MAX, &offset) < 0 || query_number(r, "limit", BUILD_LOG_PAGE, &limit) < 0) {
                 request_reply_error(r, MHD_HTTP_BAD_REQUEST, "logsOffset, limit or level is not valid");

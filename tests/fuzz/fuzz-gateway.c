@@ -112,7 +112,7 @@ static void check_log(const uint8_t *data, size_t size) {
         build_log_feed(&l, (const char *) data, size / 2, 1);
         build_log_feed(&l, (const char *) data + size / 2, size - size / 2, 2);
         build_log_end(&l, 3);
-        json_object *page = build_log_to_json(&l, 0, BUILD_LOG_PAGE, LOG_LEVEL_DEBUG);
+        json_object *page = build_log_to_json(&l, 0, BUILD_LOG_PAGE, BUILD_LEVEL_DEBUG);
         FUZZ_CHECK(page && json_object_array_length(page) == MIN(l.n, BUILD_LOG_PAGE));
         for (size_t i = 0; i < l.n; i++)
                 FUZZ_CHECK(!strchr(l.entries[i].message, '\n') && l.entries[i].step <= l.n_steps + 1);

@@ -144,7 +144,7 @@ TEST(a_log_is_lines_of_the_clients_steps) {
         assert_eq(l.n, ELEMENTSOF(wanted));
         for (size_t i = 0; i < l.n; i++)
                 assert_streq(message(&l, i), wanted[i]);
-        json_object *page = build_log_to_json(&l, 0, 100, LOG_LEVEL_DEBUG);
+        json_object *page = build_log_to_json(&l, 0, 100, BUILD_LEVEL_DEBUG);
         static const char *const steps[] = { "base", "1", "1", "1", "2", "finalize" };
         for (size_t i = 0; i < l.n; i++)
                 assert_streq(info_string(json_object_array_get_idx(page, i), "step"), steps[i]);
@@ -167,7 +167,7 @@ TEST(a_log_has_an_end_but_its_last_word) {
                 build_log_feed(&l, line, sizeof(line), i);
         assert_true(l.full && l.bytes < 3U * 1024U * 1024U);
         assert_streq(message(&l, l.n - 1), "The log is full, the rest is not shown");
-        build_log_add(&l, LOG_LEVEL_ERROR, 1, "why");
+        build_log_add(&l, BUILD_LEVEL_ERROR, 1, "why");
         assert_streq(message(&l, l.n - 1), "why");
         build_log_done(&l);
 }
