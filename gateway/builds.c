@@ -150,6 +150,52 @@ void build_fail(Build *b, const char *why, const char *step) {
         build_over(b, BUILD_ERROR);
 }
 
+/* Builds of the same name that no tag stands for any more lose their own name, too: cubed's garbage from then on. */
+
+static bool has_tag(json_object *names, const Build *b, uint32_t uid, const char *cubed_id) {
+        TemplateName n;
+
+        for (size_t i = 0; i < json_object_array_length(names); i++)
+                if (template_name_parse(json_object_array_get_idx(names, i), b->tenant, uid, &n) && n.own && !n.is_build &&
+                    streq(n.cubed_id, cubed_id))
+                        return true;
+        return false;
+}
+
+static void forget(const Build *b, const TemplateName *n) {
+        Gateway *g = b->builds->gateway;
+        char name[CUBED_NAME_MAX];
+
+        template_cubed_name(b->tenant, n->name, n->tag, name);
+        int k = sd_bus_call_method_async(g->bus, NULL, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "AliasTemplate", NULL, NULL,
+                                         "ss", name, "");
+        if (k < 0)
+                (void) log_full_errno(LOG_WARNING, k, "The name %s could not be taken away: %m", name);
+}
+
+static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        json_object *names = NULL;
+        Build *b = userdata;
+        TemplateName n;
+
+        b->slot = sd_bus_slot_unref(b->slot);
+        /* The next build sees to it. */
+        if (sd_bus_message_get_error(reply) || bus_to_json(reply, &names) < 0)
+                return 1;
+        uint32_t uid = b->builds->gateway->uid;
+        for (size_t i = 0; i < json_object_array_length(names); i++)
+                if (template_name_parse(json_object_array_get_idx(names, i), b->tenant, uid, &n) && n.is_build &&
+                    streq(n.name, b->request.name) && !streq(n.tag, b->id) && !has_tag(names, b, uid, n.cubed_id))
+                        forget(b, &n);
+        json_object_put(names);
+        return 1;
+}
+
+static void forget_old_ones(Build *b) {
+        (void) sd_bus_call_method_async(b->builds->gateway->bus, &b->slot, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
+                                        "ListTemplateNames", on_names, b, NULL);
+}
+
 /* "Template T..N:ID could not be built: warm: step 4 of 5 (RUN) ended with ..." has cubed's words before those for clients. */
 static const char *reason_of(const char *error) {
         static const char before[] = " could not be built: ", warm[] = "warm: ";
@@ -173,6 +219,7 @@ static int on_job(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error
         else if (streq(state, "done")) {
                 build_log_end(&b->log, now_realtime());
                 build_over(b, BUILD_READY);
+                forget_old_ones(b);
         } else {
                 build_step_name(&b->log, (unsigned) info_u64(o, "BuildStep"), step, sizeof(step));
                 build_fail(b, streq(state, "failed") ? reason_of(info_string(o, "Error")) : "The build was cancelled", step);

@@ -36,9 +36,9 @@ static int read_body(Request *r, const char *field, Tags *ret) {
 
 /* Only of one's own; false: answered. */
 static bool is_theirs(Request *r) {
-        if (!r->template.cubed_id[0] && !r->template.name_is_known)
+        if (!r->template.name_is_known)
                 reply_no_template(r);
-        else if (r->template.cubed_id[0] && !r->template.own)
+        else if (!r->template.own)
                 request_reply_error(r, MHD_HTTP_FORBIDDEN, "You don't have access to sandbox template '%s'", r->ref.name);
         else
                 return true;
@@ -228,27 +228,10 @@ static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *
         reply_errno(r, -ENOMEM);
 }
 
-/* Any build of that name will do: one without the default tag has others. */
-static bool find_any(Request *r) {
-        TemplateName n;
-        char id[TEMPLATE_ID_SIZE];
-
-        for (size_t i = 0; i < json_object_array_length(r->names); i++) {
-                if (!template_name_parse(json_object_array_get_idx(r->names, i), r->tenant, r->gateway->uid, &n) || !n.own)
-                        continue;
-                template_public_id(r->tenant, n.name, id);
-                if (!streq(n.name, r->ref.name) && !streq(id, r->ref.name))
-                        continue;
-                strcpy(r->template.name, n.name);
-                return true;
-        }
-        return false;
-}
-
 static void list_found(Request *r) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
-        if (!find_any(r)) {
+        if (!r->template.own) {
                 if (r->template.cubed_id[0])
                         request_reply_error(r, MHD_HTTP_FORBIDDEN, "You don't have access to sandbox template '%s'", r->ref.name);
                 else

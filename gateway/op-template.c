@@ -193,8 +193,9 @@ void template_find(Request *r, void (*then)(Request *r)) {
 }
 
 void reply_no_template(Request *r) {
-        if (r->ref.tag[0] && r->template.name_is_known)
-                request_reply_error(r, MHD_HTTP_NOT_FOUND, "tag '%s' does not exist for template '%s'", r->ref.tag, r->ref.name);
+        if (r->template.name_is_known)
+                request_reply_error(r, MHD_HTTP_NOT_FOUND, "tag '%s' does not exist for template '%s'",
+                                    r->ref.tag[0] ? r->ref.tag : DEFAULT_TAG, r->ref.name);
         else
                 request_reply_error(r, MHD_HTTP_NOT_FOUND, "template '%s' not found", r->ref.name);
 }
@@ -212,7 +213,8 @@ int template_read_ref(Request *r) {
 static void reply_alias(Request *r) {
         char id[TEMPLATE_ID_SIZE];
 
-        if (!r->template.cubed_id[0]) {
+        /* Without a tag it is asked for the name alone. */
+        if (!r->template.cubed_id[0] && (!r->template.own || strchr(r->template_ref, ':'))) {
                 reply_no_template(r);
                 return;
         }
@@ -273,12 +275,12 @@ static void remove_next(Request *r) {
 }
 
 static void remove_found(Request *r) {
-        if (!r->template.cubed_id[0])
-                snapshot_find(r, on_snapshot);
-        else if (!r->template.own)
+        if (r->template.own)
+                remove_next(r);
+        else if (r->template.cubed_id[0])
                 request_reply_error(r, MHD_HTTP_FORBIDDEN, "template '%.100s' belongs to the host", r->template_ref);
         else
-                remove_next(r);
+                snapshot_find(r, on_snapshot);
 }
 
 void op_remove(Request *r) {

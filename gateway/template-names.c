@@ -119,11 +119,11 @@ static bool find_among(json_object *names, const char *tenant, uint32_t uid, con
                 if (!template_name_parse(json_object_array_get_idx(names, i), tenant, uid, &n) || n.own != own || !is_meant(&n, tenant, ref))
                         continue;
                 ret->name_is_known = true;
+                ret->own = own;
+                strcpy(ret->name, n.name);
                 if (!streq(n.tag, tag) && !(n.host && !ref->tag[0] && streq(n.cubed_id, ref->name)))
                         continue;
-                strcpy(ret->name, n.name);
                 (void) snprintf(ret->cubed_id, sizeof(ret->cubed_id), "%s", n.cubed_id);
-                ret->own = own;
                 return true;
         }
         return false;

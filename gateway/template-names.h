@@ -42,10 +42,10 @@ typedef struct TemplateName {
 bool template_name_parse(json_object *entry, const char *tenant, uint32_t uid, TemplateName *ret);
 
 typedef struct TemplateFound {
-        char name[TEMPLATE_REF_MAX];    /* "": found by cubed's id */
-        char cubed_id[24];
+        char name[TEMPLATE_REF_MAX];
+        char cubed_id[24];              /* "": there is none, or none with this tag */
         bool own;                       /* else the host's */
-        bool name_is_known;             /* when nothing was found: the name, with other tags */
+        bool name_is_known;             /* with this tag or with others; else the rest is not set */
 } TemplateFound;
 
 /* The one that ref means: of the tenant first, by name or id; then of the host. -ENOENT. */

@@ -243,8 +243,12 @@ def test_tags(client):
     assert tags == {'v1': first['buildID'], 'v2': second['buildID'], 'default': first['buildID'], 'old': first['buildID']}
     client.call('DELETE', '/templates/tags', {'name': 'tagged', 'tags': ['old', 'v2']}, 204)
     assert {t['tag'] for t in client.call('GET', f"/templates/{first['templateID']}/tags")} == {'v1', 'default'}
-    # What has no tag any more is found by its build all the same.
-    assert client.call('GET', f"/templates/aliases/tagged:{second['buildID']}")['templateID'] == first['templateID']
+    # What has no tag any more is found by its build all the same, until there is another one.
+    path = f"/templates/aliases/tagged:{second['buildID']}"
+    assert client.call('GET', path)['templateID'] == first['templateID']
+    built(client, 'tagged:v3')
+    gw.wait_for('its end', lambda: client.raw('GET', path).status == 404)
+    assert client.call('GET', f"/templates/aliases/tagged:{first['buildID']}")
 
 
 @pytest.mark.parametrize('method, body, code, words', [
@@ -281,6 +285,16 @@ def test_ones_own_name_goes_before_the_hosts(client):
     client.call('DELETE', '/templates/online', status=204)
     assert client.call('GET', '/templates/aliases/online')['public'] is True
     assert client.fails('DELETE', '/templates/online', 403) == "template 'online' belongs to the host"
+
+
+def test_a_name_is_there_without_the_default_tag(client):
+    build = built(client, 'tagless:v1')
+    assert client.call('GET', '/templates/aliases/tagless')['templateID'] == build['templateID']
+    assert client.call('GET', '/templates/aliases/tagless:default', status=404)
+    assert client.fails('POST', '/v2/sandboxes', 404, {'templateID': 'tagless'}) == "tag 'default' does not exist for template 'tagless'"
+    assert [t['tag'] for t in client.call('GET', '/templates/tagless/tags')] == ['v1']
+    client.call('DELETE', '/templates/tagless', status=204)
+    assert client.call('GET', '/templates/aliases/tagless', status=404)
 
 
 def test_the_list_has_ones_own_once(client):

@@ -376,7 +376,8 @@ static bool start_short_program(Process *p, const Args *a) {
         const char *name = a->argv[0];
 
         p->program = PROGRAM_TEXT;
-        if (streq(name, "true"))
+        /* It has no files to take away. */
+        if (streq(name, "true") || streq(name, "rm"))
                 finish(p, 0);
         else if (streq(name, "false"))
                 finish(p, 1);

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A template that a client of cube-gateway has built, by the service itself: files, steps in a guest, tags, removal."""
+
+import io
+import os
+import tarfile
+
+from cubetest import wait_for
+from test_gateway import Connection, call, key, listening, output  # noqa: F401
+
+HASH = "ab" * 32
+
+
+def archive():
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        entry = tarfile.TarInfo("app/file")
+        entry.size = 5000
+        tar.addfile(entry, io.BytesIO(os.urandom(5000)))
+    return out.getvalue()
+
+
+def upload(url):
+    c = Connection("gateway")
+    c.request("PUT", url[len("http://gateway"):], archive())
+    status = c.getresponse().status
+    c.close()
+    return status
+
+
+def build(key, source, name, steps):  # noqa: F811
+    status, made = call("POST", "/v3/templates", key, {"name": name, "tags": ["v1"]})
+    assert status == 202, made
+    status, files = call("GET", f"/templates/{made['templateID']}/files/{HASH}", key)
+    assert status == 201 and (files["present"] or upload(files["url"]) == 200)
+    path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
+    status, answer = call("POST", f"/v2{path}", key, {"fromTemplate": source, "steps": steps})
+    assert status == 202, answer
+    end = wait_for("the build", lambda: (s := call("GET", f"{path}/status", key)[1])["status"] in ("ready", "error") and s)
+    return made, end
+
+
+def test_a_template_is_built_and_used_and_removed(key, template):  # noqa: F811
+    source = template().split(":")[0]
+    made, end = build(key, source, "boxed", [
+        {"type": "COPY", "args": ["app", "/srv", "", ""], "filesHash": HASH},
+        {"type": "USER", "args": ["app"]}, {"type": "WORKDIR", "args": ["/srv"]}, {"type": "RUN", "args": ["who-and-where"]}])
+    assert end["status"] == "ready", end
+    assert "app /srv" in [e["message"] for e in end["logEntries"] if e["step"] == "4"], end["logEntries"]
+    assert os.listdir("/var/lib/cube-gateway/builds") == []
+    assert f"boxed:{made['buildID']}" in output("cubectl", "template", "list")
+    assert {t["tag"]: t["buildID"] for t in call("GET", "/templates/boxed/tags", key)[1]} == {"v1": made["buildID"]}
+
+    status, sandbox = call("POST", "/v2/sandboxes", key, {"templateID": "boxed:v1"})
+    assert status == 201 and sandbox["templateID"] == made["templateID"], sandbox
+    assert output("cubectl", "exec", sandbox["sandboxID"], "who-and-where").strip() == "app /srv"
+    assert call("DELETE", "/templates/boxed", key)[0] == 400
+    assert call("DELETE", f"/sandboxes/{sandbox['sandboxID']}", key)[0] == 204
+    assert call("POST", "/templates/tags", key, {"target": "boxed:v1", "tags": ["default", "x"]})[0] == 201
+    assert call("DELETE", "/templates/tags", key, {"name": "boxed", "tags": ["x"]})[0] == 204
+    assert sorted(t["tag"] for t in call("GET", "/templates/boxed/tags", key)[1]) == ["default", "v1"]
+    wait_for("its removal", lambda: call("DELETE", "/templates/boxed", key)[0] == 204)
+    assert call("GET", "/templates/aliases/boxed", key)[0] == 404
+
+
+def test_a_step_that_fails(key, template):  # noqa: F811
+    made, end = build(key, template().split(":")[0], "failing", [{"type": "RUN", "args": ["true"]}, {"type": "RUN", "args": ["exit 3"]}])
+    assert end["status"] == "error" and end["reason"]["step"] == "2", end
+    assert end["reason"]["message"].startswith("step 2 of 2 (RUN) ended with exit status 3")
+    assert call("GET", "/templates/aliases/failing:v1", key)[0] == 404
