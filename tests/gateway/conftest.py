@@ -38,7 +38,7 @@ def started(tmp_path_factory):
         host.start_bus()
         host.start_cubed()
         host.start_polkit()
-        host.mock_polkit('SetAllowed', 'as', '2', 'org.cubed.cube1.create', 'org.cubed.cube1.manage-templates')
+        gw.allow(host)
         gateway = gw.Gateway(host, host.dir)
         gateway.start()
         yield gateway

@@ -95,13 +95,13 @@ def test_who_may_make_them_polkit_says(gateway):
     assert denied.returncode == 1 and 'manage-keys' in denied.stderr and denied.stdout == ''
     for argv in (('list',), ('revoke', 'kx')):
         assert 'manage-keys' in gateway.host.ctl('apikey', *argv, uid=gw.bus_host.NOBODY).stderr
-    gateway.host.mock_polkit('SetAllowed', 'as', '2', 'org.cubed.cube1.create', 'org.cubed.cube1.manage-keys')
+    gw.allow(gateway.host, 'manage-keys')
     try:
         made = gateway.host.ctl('apikey', 'create', uid=gw.bus_host.NOBODY)
         assert made.returncode == 0 and SECRET.fullmatch(made.stdout.strip()), made.stderr
         gw.Client(gateway, made.stdout.strip()).call('GET', '/v2/sandboxes')
     finally:
-        gateway.host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
+        gw.allow(gateway.host)
 
 
 def test_names_and_tenants(gateway):
@@ -161,10 +161,11 @@ def test_each_request_is_in_the_log_with_its_key_and_without_its_secret(gateway)
 
 
 def test_every_call_is_in_the_log_with_the_id_of_its_key(gateway):
-    """Whatever became of it."""
+    """Whatever became of it. A signed URL has the key in it by which it was asked for, and is refused before that here."""
     client = gateway.client('who-asked')
     (key_id,) = [i for i, (name, _) in listed(gateway).items() if name == 'who-asked']
-    calls = [(method, re.sub(r'{\w+}', 'i0123456789012', path)) for method, path in gw.DESCRIPTION.operations() if path != '/health']
+    calls = [(method, re.sub(r'{\w+}', 'i0123456789012', path)) for method, path in gw.DESCRIPTION.operations()
+             if path != '/health' and (method, path) != ('PUT', '/templates/{template}/files/{hash}')]
     calls += [('GET', '/volumes'), ('GET', '/nosuch'), ('PATCH', '/sandboxes'), ('GET', '/%')]
     for method, path in calls:
         client.raw(method, path, b'no JSON')

@@ -8,6 +8,7 @@ import urllib.parse
 
 import pytest
 
+import gateway as gw
 from gateway import UnixConnection, wait_for
 
 MESSAGE_GONE = 'Sandbox "{}" doesn\'t exist or you don\'t have access to it'
@@ -132,7 +133,7 @@ def test_another_tenants_is_as_not_there(gateway, client, method, path):
 def test_what_others_made_is_as_not_there_whatever_its_labels_say(gateway):
     client = gateway.client('--tenant=team')
     # Nor what another user's tenant of the same name has, also where the gateway may see all that is on the host.
-    gateway.host.mock_polkit('SetAllowed', 'as', '2', 'org.cubed.cube1.create', 'org.cubed.cube1.list')
+    gw.allow(gateway.host, 'list')
     made = gateway.host.call('/org/cubed/Cube1', 'Manager', 'CreateSandbox', 'sa{sv}', 'template:python', '1', 'tenant', 's', 'team',
                              uid=3)
     assert made.returncode == 0, made.stderr
@@ -145,7 +146,7 @@ def test_what_others_made_is_as_not_there_whatever_its_labels_say(gateway):
             client.fails('GET', f'/sandboxes/{i}', 404)
         assert client.call('GET', '/v2/sandboxes') == []
     finally:
-        gateway.host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
+        gw.allow(gateway.host)
 
 
 def test_connecting_never_shortens(client):
