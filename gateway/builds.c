@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "gateway/bus-json.h"
 #include "gateway/builds.h"
 #include "gateway/log.h"
@@ -20,13 +20,6 @@ struct Builds {
         Build *first;              /* the newest */
         size_t n;
 };
-
-static uint64_t now_realtime(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_REALTIME, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 const char *build_state_to_string(BuildState s) {
         static const char *const names[] = {
@@ -80,7 +73,7 @@ Builds *builds_free(Builds *b) {
 
 /* The oldest of those that nobody waits for. */
 static bool drop_one(Builds *b) {
-        uint64_t now = now_realtime();
+        uint64_t now = wall_usec();
         Build *oldest = NULL;
 
         for (Build *i = b->first; i; i = i->next)
@@ -105,7 +98,7 @@ int build_new(Builds *b, const char *tenant, const BuildRequest *request, Build 
         if (!build)
                 return -ENOMEM;
 
-        *build = (Build) { .builds = b, .request = *request, .created_usec = now_realtime(), .log_fd = -EBADF, .next = b->first };
+        *build = (Build) { .builds = b, .request = *request, .created_usec = wall_usec(), .log_fd = -EBADF, .next = b->first };
         build_id_new(build->id);
         template_public_id(tenant, request->name, build->template_id);
         strcpy(build->tenant, tenant);
@@ -145,8 +138,8 @@ void build_fail(Build *b, const char *why, const char *step) {
         free(b->reason);
         b->reason = strdup(why);
         (void) snprintf(b->reason_step, sizeof(b->reason_step), "%s", step);
-        build_log_end(&b->log, now_realtime());
-        build_log_add(&b->log, LOG_LEVEL_ERROR, now_realtime(), why);
+        build_log_end(&b->log, wall_usec());
+        build_log_add(&b->log, LOG_LEVEL_ERROR, wall_usec(), why);
         build_over(b, BUILD_ERROR);
 }
 
@@ -217,7 +210,7 @@ static int on_job(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error
         if (k < 0 || !o)
                 build_fail(b, "cubed does not say what became of this build", "base");
         else if (streq(state, "done")) {
-                build_log_end(&b->log, now_realtime());
+                build_log_end(&b->log, wall_usec());
                 build_over(b, BUILD_READY);
                 forget_old_ones(b);
         } else {
@@ -245,7 +238,7 @@ static int on_log(sd_event_source *source, int fd, uint32_t revents, void *userd
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 return 0;
         if (n > 0) {
-                build_log_feed(&b->log, text, (size_t) n, now_realtime());
+                build_log_feed(&b->log, text, (size_t) n, wall_usec());
                 return 0;
         }
         /* It ends with the job. */
