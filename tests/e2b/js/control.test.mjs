@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { after } from 'node:test'
 import { assert, create, fails, load, since, test } from './load.mjs'
 
-const { Sandbox, AuthenticationError, InvalidArgumentError, NotFoundError, SandboxError, Template } = await load('e2b')
+const { Sandbox, AuthenticationError, NotFoundError, SandboxError, Template } = await load('e2b')
 const mark = randomBytes(8).toString('hex')
 const made = []
 const make = async (options) => {
