@@ -15,6 +15,8 @@ import interpreter  # noqa: E402
 spec = importlib.util.spec_from_file_location("gateway_conftest", HERE.parent / "gateway/conftest.py")
 gateway_conftest = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(gateway_conftest)
+from router import routed  # noqa: E402
+
 # The gateway on a bus of its own.
 started = gateway_conftest.started
 
@@ -58,6 +60,14 @@ def cells():
     """The code interpreter's server."""
     with interpreter.Server() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def env(started):
+    """Of a client of the gateway, who reaches guests by E2B's routing headers."""
+    with started.on_loopback() as url, routed(started.host) as guests:
+        yield {"E2B_API_URL": url, "E2B_SANDBOX_URL": guests, "E2B_API_KEY": started.key(), "CUBE_TEMPLATE": "python"}
+        assert started.host.ids() == []
 
 
 @pytest.fixture(scope="session", autouse=True)

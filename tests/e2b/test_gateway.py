@@ -6,14 +6,6 @@ import pytest
 
 import e2b_sdks
 from e2b_sdks import JS, LONG, PY
-from router import routed
-
-
-@pytest.fixture(scope="module")
-def env(started):
-    with started.on_loopback() as url, routed(started.host) as guests:
-        yield {"E2B_API_URL": url, "E2B_SANDBOX_URL": guests, "E2B_API_KEY": started.key(), "CUBE_TEMPLATE": "python"}
-        assert started.host.ids() == []
 
 
 # What only envd is asked for is asked without a gateway too (test_envd.py).

@@ -30,8 +30,7 @@ def make_host(tmp_path_factory):
     return gw.bus_host.Host(directory, (gw.TOP / 'dbus/org.cubed.Cube1.conf', policy), guest_network=True)
 
 
-@pytest.fixture(scope='session')
-def started(tmp_path_factory):
+def run_gateway(tmp_path_factory):
     host = make_host(tmp_path_factory)
     gateway = None
     try:
@@ -48,6 +47,11 @@ def started(tmp_path_factory):
             gateway.process.kill()
             gateway.process.wait()
         host.end()
+
+
+@pytest.fixture(scope='session')
+def started(tmp_path_factory):
+    yield from run_gateway(tmp_path_factory)
 
 
 @pytest.fixture

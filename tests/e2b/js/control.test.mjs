@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { after } from 'node:test'
 import { assert, create, fails, load, since, test } from './load.mjs'
 
-const { Sandbox, AuthenticationError, InvalidArgumentError, NotFoundError, SandboxError } = await load('e2b')
+const { Sandbox, AuthenticationError, NotFoundError, SandboxError, Template } = await load('e2b')
 const mark = randomBytes(8).toString('hex')
 const made = []
 const make = async (options) => {
@@ -135,6 +135,19 @@ test('addresses of ports and files', async () => {
         const url = new URL(await sandbox.downloadUrl('/etc/hostname'))
         assert.equal(url.pathname, '/files')
         assert.match(url.searchParams.get('signature'), /^v1_/)
+})
+
+test('metrics', async () => {
+        const sandbox = await make()
+        const [one] = await sandbox.getMetrics()
+        assert.ok(one.cpuCount >= 1 && one.memTotal > one.memUsed && one.memUsed > 0 && one.diskTotal > 0, JSON.stringify(one))
+        assert.ok(Math.abs(one.timestamp - Date.now()) < 600000)
+        await fails(NotFoundError, () => Sandbox.getMetrics('nonexistingsandbox'))
+})
+
+test('which templates there are', async () => {
+        assert.equal(await Template.exists(process.env.CUBE_TEMPLATE ?? 'base'), true)
+        assert.equal(await Template.exists('no-such-template'), false)
 })
 
 test('what is refused, and how', async () => {

@@ -2,7 +2,7 @@
 // Files: read, write, list, info, make, move, remove.
 
 import { createHash, randomBytes } from 'node:crypto'
-import { InvalidArgumentError, NotFoundError, SandboxError, AuthenticationError, sdk, since } from './lib.mjs'
+import { AuthenticationError, InvalidArgumentError, NotFoundError, since } from './lib.mjs'
 import { assert, fails, sandbox, test, user, work } from './lib.mjs'
 
 const { commands, files } = sandbox

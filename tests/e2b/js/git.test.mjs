@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The helpers for git, which are commands.
 
-import { assert, fails, sandbox, sdk, test, work } from './lib.mjs'
+import { assert, fails, sandbox, test, work } from './lib.mjs'
 
 const { files, git } = sandbox
 const repo = `${work}/repo`, bare = `${work}/bare`

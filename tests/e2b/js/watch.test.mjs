@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watching directories.
 
-import { NotFoundError, SandboxError, sdk } from './lib.mjs'
+import { NotFoundError, SandboxError } from './lib.mjs'
 import { assert, fails, sandbox, test, until, work } from './lib.mjs'
 
-const { commands, files } = sandbox
+const { files } = sandbox
 
 async function watched(options, act, enough) {
         const events = []
@@ -45,9 +45,8 @@ test('a directory that comes later is watched too', async () => {
 
 test('what an entry is comes with the event', async () => {
         const events = await watched({ includeEntry: true }, () => files.write(`${work}/entry`, 'hello'), (has) => has('write', 'entry'))
-        const made = events.find((one) => one.type === 'create' && one.name === 'entry')
-        if (made.entry)
-                assert.equal(made.entry.path, `${work}/entry`)
+        const written = events.findLast((one) => one.type === 'write' && one.name === 'entry')
+        assert.deepEqual([written.entry.path, written.entry.type], [`${work}/entry`, 'file'])
 })
 
 test('what is no directory is refused', async () => {

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control plane: a sandbox from its creation to its end, pauses, snapshots, forks, lists, and what is refused."""
 
+import os
 import secrets
 from datetime import datetime, timezone
 
+import e2b
 from e2b import SandboxQuery, SandboxState
-from lib import (AuthenticationException, NotFoundException, Sandbox, SandboxException, TimeoutException, VERSION,
-                 create, fails, go)
+from lib import (AuthenticationException, NotFoundException, Sandbox, SandboxException, SYNC, TimeoutException,
+                 VERSION, create, fails, go)
 
 SANDBOX = False
 
@@ -86,6 +88,19 @@ async def test_forks():
         assert (await go(one.commands.run("echo $E2B_SANDBOX_ID"))).stdout == one.sandbox_id + "\n"
         assert await go(one.kill()) is True
     assert await go(s.kill()) is True
+
+
+async def test_metrics():
+    s = await go(create())
+    one = (await go(s.get_metrics()))[0]
+    assert one.cpu_count >= 1 and one.mem_total > one.mem_used > 0 and one.disk_total > 0, one
+    assert await go(s.kill()) is True
+
+
+async def test_which_templates_there_are():
+    kind = e2b.Template if SYNC else e2b.AsyncTemplate
+    assert await go(kind.exists(os.environ.get("CUBE_TEMPLATE", "base"))) is True
+    assert await go(kind.exists("no-such-template")) is False
 
 
 async def test_what_is_refused_and_how():
