@@ -194,6 +194,10 @@ static void take_answers(IngressLink *l) {
         char *at = l->in, *end;
 
         l->in[l->in_size] = 0;
+        if (strlen(l->in) != l->in_size) {
+                fail(l, -EBADMSG, "its answer is no text");
+                return;
+        }
         while (l->state != LINK_AWAY && (end = strstr(at, PROMPT))) {
                 *end = 0;
                 int r = take_answer(l, without_newlines(at));

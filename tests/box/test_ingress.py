@@ -63,6 +63,10 @@ def test_clients_are_told_where_it_is_and_whom_to_trust(environment):
     assert headers == ["export E2B_API_URL=http://127.0.0.1:3000", "export E2B_SANDBOX_URL=http://127.0.0.1:3000"]
 
 
+def test_it_comes_back_with_the_host(environment):
+    assert output("systemctl", "is-enabled", UNIT, "cube-gateway.socket").split() == ["enabled"] * 2
+
+
 def test_it_has_a_user_of_its_own_and_one_right(environment):
     user = pwd.getpwnam("cube-ingress")
     for pid in output("systemctl", "show", "-P", "ControlGroup", UNIT).split():
@@ -99,6 +103,8 @@ def test_a_sandbox_has_a_route_from_its_creation_to_its_end(key, template):
     wait_for("all routes", lambda: "-ready" in routes())
     assert sandbox in routes()
     assert "Routes: 1" in output("cubectl", "ingress", "status")
+    output("systemctl", "restart", "cubed")
+    assert sandbox in routes()
     assert call("DELETE", f"/sandboxes/{sandbox}", key) == (204, None)
     assert sandbox not in routes()
     status, answer = call("GET", "/health", host=f"49983-{sandbox}.{DOMAIN}")

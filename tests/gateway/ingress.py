@@ -106,16 +106,16 @@ class Ingress:
             return {k: v for k, v in routes.items() if k != '-ready'} if '-ready' in routes else None
         return None
 
-    def connect(self, port=HTTP, timeout=60):
+    def connect(self, port=HTTP, timeout=60, to='127.0.0.1'):
         s = socket_in(self.network.pid)
         s.settimeout(timeout)
-        s.connect(('127.0.0.1', port))
+        s.connect((to, port))
         return s
 
-    def tls(self, host, alpn=('http/1.1',)):
+    def tls(self, host, alpn=('http/1.1',), **kwargs):
         context = ssl.create_default_context(cafile=self.ca)
         context.set_alpn_protocols(list(alpn))
-        return context.wrap_socket(self.connect(HTTPS), server_hostname=host)
+        return context.wrap_socket(self.connect(HTTPS, **kwargs), server_hostname=host)
 
     def cut(self, address):
         """What cube-netd does to a sandbox that is killed or paused."""

@@ -8,11 +8,12 @@ import http.client
 import json
 import os
 import shutil
+import ssl
 
 import pytest
 
 from gateway import wait_for
-from ingress import (DOMAIN, ENVD, HTTPS, Connection, Guest, Http2, Ingress, at_once, by_headers, error, one, raw)
+from ingress import (DOMAIN, ENVD, HOST, HTTP, HTTPS, Connection, Guest, Http2, Ingress, at_once, by_headers, error, one, raw)
 
 NOT_FOUND = 'The sandbox was not found'
 CLOSED = 'The sandbox is running but port is not open'
@@ -501,21 +502,49 @@ def test_who_sends_slowly_keeps_nobody_else_waiting(ingress, guest):
         assert one(ingress, g.host(8000))[0] == 200
 
 
-def test_one_sandbox_does_not_take_all_connections(ingress, guest):
-    g, other = guest(8000), guest(8000)
-    ingress.stop()
-    ingress.variables['SANDBOX_CONNECTIONS'] = '2'
-    try:
-        ingress.start()
-        with contextlib.ExitStack() as stack:
-            for _ in range(2):
-                c = stack.enter_context(contextlib.closing(Connection(ingress.connect(), g.host(8000))))
-                c.request('GET', '/stream')
-                assert c.getresponse().read(4) == b'data'
-            status, answer = error(one(ingress, g.host(8000)))
-            assert (status, answer['connectionLimit'], answer['code']) == (429, 2, 429)
-            assert one(ingress, other.host(8000))[0] == 200
-    finally:
+@pytest.fixture
+def with_variables(ingress):
+    """Starts haproxy anew with others, for one test."""
+    before = dict(ingress.variables)
+
+    def start(**variables):
         ingress.stop()
-        del ingress.variables['SANDBOX_CONNECTIONS']
+        ingress.variables.update(variables)
         ingress.start()
+    yield start
+    ingress.variables = before
+    ingress.stop()
+    ingress.start()
+
+
+def test_who_does_not_come_to_the_end_of_a_head_is_cut_off(with_variables, ingress):
+    with_variables(HEAD_TIME='300ms')
+    assert raw(ingress, b'GET / HTTP/1.1\r\nHost: x\r\nX-').startswith(b'HTTP/1.1 408')
+
+
+def test_one_sandbox_does_not_take_all_connections(with_variables, ingress, guest):
+    g, other = guest(8000), guest(8000)
+    with_variables(SANDBOX_CONNECTIONS='2')
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            c = stack.enter_context(contextlib.closing(Connection(ingress.connect(), g.host(8000))))
+            c.request('GET', '/stream')
+            assert c.getresponse().read(4) == b'data'
+        status, answer = error(one(ingress, g.host(8000)))
+        assert (status, answer['connectionLimit'], answer['code']) == (429, 2, 429)
+        assert one(ingress, other.host(8000))[0] == 200
+
+
+@pytest.mark.parametrize('port', [HTTP, HTTPS])
+def test_one_address_does_not_take_all_connections(with_variables, ingress, guest, port):
+    guest()
+    with_variables(ADDRESS_CONNECTIONS='1', HTTP=f'0.0.0.0:{HTTP}', HTTPS=f'0.0.0.0:{HTTPS}')
+    name = f'api.{DOMAIN}'
+
+    def join():
+        return ingress.tls(name, to=HOST) if port == HTTPS else ingress.connect(to=HOST)
+    with contextlib.closing(join()) as first:
+        assert Connection(first, name).get('/health')[0] == 204
+        with pytest.raises((ConnectionError, http.client.RemoteDisconnected, ssl.SSLEOFError)), contextlib.closing(join()) as second:
+            Connection(second, name).get('/health')
+        assert one(ingress, name, '/health')[0] == 204

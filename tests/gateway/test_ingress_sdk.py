@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""E2B's own SDK for Python, unmodified, in domain mode: by TLS and the name of each sandbox, through haproxy."""
+"""E2B's own SDKs, unmodified, in domain mode: by TLS and the name of each sandbox, through haproxy."""
 
 import os
 import shutil
@@ -11,8 +11,8 @@ import pytest
 from gateway import bus_host
 from ingress import DOMAIN, HTTPS, Ingress
 
-pytestmark = pytest.mark.skipif("CUBE_E2B_SDK" not in os.environ,
-                                reason="CUBE_E2B_SDK names no environment with e2b; dev/test makes one")
+pytestmark = pytest.mark.skipif("CUBE_E2B_SDKS" not in os.environ,
+                                reason="CUBE_E2B_SDKS names no directory with E2B's SDKs; dev/test makes one")
 
 # Every name leads to haproxy.
 DNS = """
@@ -30,13 +30,26 @@ server.start()
 """
 # Names are asked of it, in a mount namespace of the client's own.
 CLIENT = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
-PRELUDE = """
+PYTHON = """
 import sys
 from e2b import *
 def reachable(sandbox):
     print(sandbox.sandbox_id, flush=True)
     assert sys.stdin.readline() == 'linked\\n'
     return sandbox
+"""
+JS = """
+import assert from 'node:assert/strict'
+import { createInterface } from 'node:readline'
+import { readFileSync } from 'node:fs'
+const e2b = `${process.env.CUBE_SDK}/node_modules/e2b`
+const { Sandbox, TimeoutError } = await import(`${e2b}/${JSON.parse(readFileSync(`${e2b}/package.json`)).module}`)
+const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
+async function reachable(sandbox) {
+        console.log(sandbox.sandboxId)
+        assert.equal((await answers.next()).value, 'linked')
+        return sandbox
+}
 """
 
 
@@ -63,16 +76,15 @@ def ingress(started):
 
 @pytest.fixture
 def sdk(ingress, tmp_path):
-    """Runs code, and gives each sandbox that it wants to reach its link."""
+    """Runs a program, and gives each sandbox that it wants to reach its link."""
     (tmp_path / 'resolv.conf').write_text('nameserver 127.0.0.1\noptions timeout:5\n')
     env = {'PATH': os.environ['PATH'], 'E2B_DOMAIN': f'{DOMAIN}:{HTTPS}', 'SSL_CERT_FILE': str(ingress.ca),
-           'E2B_API_KEY': ingress.gateway.key()}
+           'NODE_EXTRA_CA_CERTS': str(ingress.ca), 'E2B_API_KEY': ingress.gateway.key()}
 
-    def run(code, linked=lambda sandbox: None):
-        client = subprocess.Popen(
-            ['unshare', '--mount', *ingress.inside('sh', '-c', CLIENT, tmp_path / 'resolv.conf', os.environ['CUBE_E2B_SDK'] + '/bin/python',
-                                                   '-c', PRELUDE + textwrap.dedent(code))],
-            env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def run(*argv, linked=lambda sandbox: None, **variables):
+        inside = ingress.inside('sh', '-c', CLIENT, tmp_path / 'resolv.conf', *argv)
+        client = subprocess.Popen(['unshare', '--mount', *inside], env=env | variables, text=True, stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for sandbox in iter(client.stdout.readline, ''):
             ingress.link(sandbox.strip())
             linked(sandbox.strip())
@@ -85,8 +97,34 @@ def sdk(ingress, tmp_path):
         ingress.gateway.host.ctl('kill', i)
 
 
-def test_life(sdk):
-    sdk("""
+@pytest.fixture
+def python(sdk):
+    program = os.environ['CUBE_E2B_SDKS'] + '/python-newest/bin/python'
+    return lambda code, **kwargs: sdk(program, '-c', PYTHON + textwrap.dedent(code), **kwargs)
+
+
+@pytest.fixture
+def js(sdk, tmp_path):
+    def run(code, **kwargs):
+        (tmp_path / 'test.mjs').write_text(JS + textwrap.dedent(code) + 'process.exit(0)\n')
+        sdks = os.environ['CUBE_E2B_SDKS']
+        sdk(f'{sdks}/node', tmp_path / 'test.mjs', CUBE_SDK=f'{sdks}/node-newest', **kwargs)
+    return run
+
+
+@pytest.fixture
+def kill_soon(ingress):
+    """Kills a sandbox while a program is in the middle of something."""
+    killers = []
+
+    def kill(sandbox):
+        killers.append(ingress.gateway.host.start(['sh', '-c', 'sleep 2; exec "$@"', 'sh', bus_host.CUBECTL, 'kill', sandbox]))
+    yield kill
+    assert [k.wait(30) for k in killers] == [0]
+
+
+def test_life(python):
+    python("""
         sandbox = reachable(Sandbox.create('python', timeout=60))
         assert sandbox.get_host(8000) == f'8000-{sandbox.sandbox_id}.cube.test:8443'
         assert sandbox.is_running()
@@ -100,13 +138,8 @@ def test_life(sdk):
     """)
 
 
-def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that(sdk, ingress):
-    killers = []
-
-    def kill_soon(sandbox):
-        argv = ['sh', '-c', 'sleep 2; exec "$@"', 'sh', bus_host.CUBECTL, 'kill', sandbox]
-        killers.append(ingress.gateway.host.start(argv))
-    sdk("""
+def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that(python, kill_soon):
+    python("""
         sandbox = reachable(Sandbox.create('python', timeout=60))
         lines = []
         try:
@@ -116,12 +149,11 @@ def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that(sdk, ingress):
         else:
             raise AssertionError('it goes on')
         assert lines == ['begun\\n']
-    """, kill_soon)
-    assert killers[0].wait(30) == 0
+    """, linked=kill_soon)
 
 
-def test_a_server_in_a_sandbox_without_public_traffic(sdk):
-    sdk("""
+def test_a_server_in_a_sandbox_without_public_traffic(python):
+    python("""
         import time, urllib.error, urllib.request
         sandbox = reachable(Sandbox.create('python', network={'allow_public_traffic': False}))
         sandbox.commands.run('python3 -m http.server 8000', background=True, cwd='/tmp')
@@ -137,3 +169,27 @@ def test_a_server_in_a_sandbox_without_public_traffic(sdk):
         assert get() == 403
         assert get(**{'e2b-traffic-access-token': sandbox.traffic_access_token}) == 200
     """)
+
+
+def test_life_in_javascript(js):
+    js("""
+        const sandbox = await reachable(await Sandbox.create('python', { timeoutMs: 60000 }))
+        assert.equal(sandbox.getHost(8000), `8000-${sandbox.sandboxId}.cube.test:8443`)
+        assert.ok(await sandbox.isRunning())
+        const lines = []
+        const result = await sandbox.commands.run('echo first; sleep 0.2; echo second', { onStdout: (line) => lines.push(line) })
+        assert.deepEqual([result.exitCode, lines], [0, ['first\\n', 'second\\n']])
+        await sandbox.files.write('/tmp/ingress-sdk', 'x'.repeat(1000000))
+        assert.equal((await sandbox.files.read('/tmp/ingress-sdk')).length, 1000000)
+        await sandbox.commands.run('rm /tmp/ingress-sdk')
+        assert.ok(await sandbox.kill())
+        assert.ok(!(await sandbox.isRunning()))
+    """)
+
+
+def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that_in_javascript(js, kill_soon):
+    js("""
+        const sandbox = await reachable(await Sandbox.create('python', { timeoutMs: 60000 }))
+        const call = sandbox.commands.run('echo begun; sleep 60', { timeoutMs: 50000 })
+        await assert.rejects(call, (e) => e instanceof TimeoutError && e.message.includes('sandbox was killed or reached its end of life'))
+    """, linked=kill_soon)
