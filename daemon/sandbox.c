@@ -161,12 +161,15 @@ Sandbox *sandbox_free(Sandbox *s) {
         return NULL;
 }
 
-void sandbox_changed(Sandbox *s, const char *property) {
+static void tell_changed(Sandbox *s, char **properties) {
         Manager *m = s->manager;
-        char *properties[] = { (char *) property, NULL };
 
         if (!s->builder && m->hooks && m->hooks->sandbox_changed)
                 m->hooks->sandbox_changed(m, s, properties);
+}
+
+void sandbox_changed(Sandbox *s, const char *property) {
+        tell_changed(s, (char *[]) { (char *) property, NULL });
 }
 
 void sandbox_set_state(Sandbox *s, SandboxState state) {
@@ -175,10 +178,8 @@ void sandbox_set_state(Sandbox *s, SandboxState state) {
         log_debug("Sandbox %s: %s -> %s", s->id, sandbox_state_to_string(s->state), sandbox_state_to_string(state));
         s->state = state;
         s->state_changed_usec = clock_usec(CLOCK_REALTIME);
-        sandbox_changed(s, "State");
-        sandbox_changed(s, "StateChangedTimestamp");
-        if (s->auto_resume)
-                sandbox_changed(s, "Parked");
+        /* At once: who follows them shall not see what never was. */
+        tell_changed(s, (char *[]) { (char *) "State", (char *) "StateChangedTimestamp", (char *) "Parked", NULL });
         manager_update_status(s->manager);
 }
 

@@ -41,7 +41,8 @@ static bool is_there(json_object *properties, bool *ret_resumes) {
                 return true;
         if (!json_object_get_boolean(info_get(properties, "AutoResume")))
                 return false;
-        *ret_resumes = streq(state, "paused") || streq(state, "pausing");
+        /* One that was paused without its memory has it set and is not. */
+        *ret_resumes = streq(state, "pausing") || json_object_get_boolean(info_get(properties, "Parked"));
         return *ret_resumes || streq(state, "resuming");
 }
 

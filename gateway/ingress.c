@@ -105,7 +105,7 @@ static void place_route(Ingress *in, Place *p) {
 static void ask(Ingress *in);
 
 static int place_take(Place *p, json_object *from) {
-        static const char *const names[] = { "Id", "Owner", "State", "NetworkAddress", "Labels", "AutoResume" };
+        static const char *const names[] = { "Id", "Owner", "State", "NetworkAddress", "Labels", "AutoResume", "Parked" };
 
         if (!p->properties)
                 p->properties = json_object_new_object();

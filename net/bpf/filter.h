@@ -305,6 +305,9 @@ static __always_inline int from_host_process(struct __sk_buff *skb, Sandbox *s, 
                 if (r != NET_ALLOWED)
                         return r;
         }
+        /* It asks again, and the first one waits in the tap still: a guest that gets both may answer them differently. */
+        if (f && f->generation == generation && p->proto == IPPROTO_TCP && begins(p) && s->entry->flags & NET_ENTRY_PARKED)
+                return JUDGED_LATER;
         if (!f)
                 return flow_add(key, s->usage, s->limits, generation, NET_FLOW_INBOUND | NET_FLOW_HOST, s->now);
         if (begins(p))

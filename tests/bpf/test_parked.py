@@ -30,10 +30,14 @@ FILTER = [(0x28, 0, 0, 12), (0x15, 0, 3, 0x0800), (0x30, 0, 0, 23), (0x15, 5, 0,
           (0x15, 0, 4, 0x86dd), (0x30, 0, 0, 20), (0x15, 1, 0, 6), (0x15, 0, 1, 17), (0x06, 0, 0, 0x40000), (0x06, 0, 0, 0)]
 
 
-def park(s, generation=2, flags=PARKED):
-    """As cubed does: what waited before is of no interest, then one write to the map."""
+def filter_tap(s):
     code = ctypes.create_string_buffer(b''.join(struct.pack('=HBBI', *line) for line in FILTER))
     fcntl.ioctl(s.tap, 0x401054d5, struct.pack('=HxxxxxxQ', len(FILTER), ctypes.addressof(code)))
+
+
+def park(s, generation=2, flags=PARKED):
+    """As cubed does: what waited before is of no interest, then one write to the map."""
+    filter_tap(s)
     drain(s)
     s.claim(policy=1, flags=flags, owner=OWNER, generation=generation)
 
@@ -105,6 +109,21 @@ def test_many_at_once_wait(host):
         assert woken(s)
         with resume(s):
             assert [result(c) for c in clients] == [0] * 20
+
+
+def test_who_asks_again_waits_once(host):
+    s = host.sandbox()
+    park(s)
+    before = sent_again(host)
+    with connecting(host.netns, s.address4) as client:
+        while sent_again(host) == before:
+            assert not select.select([], [client], [], 0.05)[1]
+        assert len(drain(s)) == 1
+        # Lost, it is asked for again once the guest is there.
+        guest = s.guest()
+        with guest.listen('0.0.0.0', 80):
+            s.claim(policy=1, owner=OWNER, generation=3)
+            assert result(client, 30) == 0
 
 
 def test_a_datagram_wakes(host):
@@ -179,6 +198,7 @@ def test_before_it_is_parked_connections_end_but_for_those_that_still_ask(host):
                 client.recv(10)
             # One that begins now is told nothing, and that owner still is who may.
             with connecting(host.netns, s.address4, 81) as begun:
+                filter_tap(s)
                 drain(s)
                 assert not woken(s)
                 s.claim(policy=1, flags=PARKED, owner=OWNER, generation=9)

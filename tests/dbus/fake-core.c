@@ -574,7 +574,7 @@ bool sandbox_parks(const Sandbox *s) {
 
 int sandbox_set_auto_resume(Sandbox *s, bool auto_resume, sd_bus_error *error) {
         s->auto_resume = auto_resume;
-        changed(s, "AutoResume", NULL);
+        changed(s, "AutoResume", "Parked");
         return 0;
 }
 

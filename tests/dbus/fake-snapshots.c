@@ -14,8 +14,10 @@ static void sandbox_told(Sandbox *s, const char *a, const char *b) {
 }
 
 static void set_state(Sandbox *s, SandboxState state) {
+        char *l[] = { (char *) "State", (char *) "StateChangedTimestamp", (char *) "Parked", NULL };
+
         s->state = state;
-        sandbox_told(s, "State", "StateChangedTimestamp");
+        s->manager->hooks->sandbox_changed(s->manager, s, l);
 }
 
 Snapshot *snapshot_store_find(SnapshotStore *store, const char *id) {

@@ -20,6 +20,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header('Content-Length', str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+http.server.ThreadingHTTPServer.request_queue_size = 64
 http.server.ThreadingHTTPServer(('0.0.0.0', {PORT}), Handler).serve_forever()
 """
 

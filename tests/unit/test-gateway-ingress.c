@@ -20,7 +20,8 @@ static json_object *sandbox(const char *state, const char *address, bool auto_re
 
         snprintf(text, sizeof(text),
                  "{\"Id\": \"iabcdefghijk\", \"Owner\": %u, \"State\": \"%s\", \"NetworkAddress\": \"%s\", \"AutoResume\": %s, "
-                 "\"Labels\": {%s}}", OWNER, state, address, auto_resume ? "true" : "false", labels);
+                 "\"Parked\": %s, \"Labels\": {%s}}", OWNER, state, address, auto_resume ? "true" : "false",
+                 auto_resume && streq(state, "paused") ? "true" : "false", labels);
         return json_tokener_parse(text);
 }
 
@@ -56,6 +57,10 @@ TEST(one_that_does_not_run_has_none_unless_its_first_packet_resumes_it) {
         assert_streq(route_of(sandbox("paused", "10.209.0.5", true, ""), OWNER), "10.209.0.5|||||");
         assert_streq(route_of(sandbox("resuming", "10.209.0.5", true, ""), OWNER), "10.209.0.5|||||");
         assert_true(!route_of(sandbox("failed", "10.209.0.5", true, ""), OWNER));
+        /* Nor one that was paused without its memory. */
+        json_object *p = sandbox("paused", "10.209.0.5", true, "");
+        json_object_object_add(p, "Parked", json_object_new_boolean(false));
+        assert_true(!route_of(p, OWNER));
 }
 
 TEST(the_traffic_token_is_not_that_of_envd) {
