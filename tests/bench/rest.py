@@ -3,15 +3,17 @@
 """What the gateway adds to the creation of a sandbox.
 
 Runs as root next to a running cubed and cube-gateway.socket. In each round, one after the other: a create over D-Bus with
-the options that the gateway gives; another one, whose guest is told to serve E2B's SDKs, which makes of it what clients
-of the gateway get; a create over REST; an empty call over D-Bus; and ten replies of a server that does nothing but
-libmicrohttpd's least (bare-http). The same process asks for all, on connections that it keeps.
+the options that the gateway gives, and by its user, since polkit is asked about him; another one, whose guest is told to
+serve E2B's SDKs, which makes of it what clients of the gateway get; a create over REST; an empty call over D-Bus; and ten
+replies of a server that does nothing but libmicrohttpd's least (bare-http). The same process asks for all, on connections
+that it keeps.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import pwd
 import socket
 import subprocess
 import tempfile
@@ -56,6 +58,15 @@ class Http:
         return data
 
 
+def bus_of(user):
+    """Whose connection it is is told when it is made."""
+    os.seteuid(pwd.getpwnam(user).pw_uid)
+    try:
+        return dbus.SystemBus(private=True)
+    finally:
+        os.seteuid(0)
+
+
 def timed(call):
     begin = time.monotonic()
     value = call()
@@ -67,12 +78,12 @@ class Creates:
         self.template = template
         self.gateway = Http(GATEWAY, key)
         self.bare = Http(bare)
-        self.bus = dbus.SystemBus(private=True)
+        self.bus = bus_of("cube-gateway")
         self.manager = dbus.Interface(self.bus.get_object(NAME, ROOT, introspect=False), MANAGER)
         self.peer = dbus.Interface(self.bus.get_object(NAME, ROOT, introspect=False), "org.freedesktop.DBus.Peer")
 
     def over_bus(self):
-        values = options({"timeout": dbus.UInt64(300_000_000), "on-timeout": "kill",
+        values = options({"timeout": dbus.UInt64(300_000_000), "on-timeout": "kill", "tenant": "bench",
                           "labels": dbus.Dictionary({"e2b/secure": "yes"}, signature="ss"),
                           "network-policy": options({"default": "internet"})})
         return str(self.manager.CreateSandbox(f"template:{self.template}", values, timeout=CALL_LIMIT)[0])
