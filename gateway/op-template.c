@@ -129,33 +129,48 @@ static bool add_template(const Request *r, json_object *p, json_object *list) {
         return ok && !failed;
 }
 
+static void ask_for_templates(Request *r, const char *after);
+
 static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        json_object *all, *list;
+        json_object *found = NULL;
+        const char *next;
 
         if (error) {
                 reply_cubed_error(r, error);
                 return;
         }
-        all = json_object_new_array();
-        list = json_object_new_array();
-        int k = all && list ? bus_objects_to_json(reply, CUBE_BUS_TEMPLATE, all) : -ENOMEM;
-        for (size_t i = 0; k >= 0 && i < json_object_array_length(all); i++)
-                if (!add_template(r, json_object_array_get_idx(all, i), list))
+        int k = bus_to_json(reply, &found);
+        if (k >= 0)
+                k = sd_bus_message_read(reply, "s", &next);
+        for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
+                if (!add_template(r, json_object_array_get_idx(json_object_array_get_idx(found, i), 1), r->listed))
                         k = -ENOMEM;
-        json_object_put(all);
-        if (k >= 0) {
-                request_reply_json(r, MHD_HTTP_OK, list);
-                return;
-        }
-        json_object_put(list);
-        reply_errno(r, k);
+        json_object_put(found);
+        if (k < 0)
+                reply_errno(r, k);
+        else if (*next)
+                ask_for_templates(r, next);
+        else
+                request_reply_json(r, MHD_HTTP_OK, json_object_get(r->listed));
+}
+
+/* A page of cubed's. after: where the one before ended, "": there is none. */
+static void ask_for_templates(Request *r, const char *after) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "FindTemplates", &m);
+        if (k >= 0)
+                k = *after ? sd_bus_message_append(m, "a{sv}", 2, "tenant", "s", r->tenant, "after", "s", after)
+                           : sd_bus_message_append(m, "a{sv}", 1, "tenant", "s", r->tenant);
+        cubed_call(r, m, k, on_templates);
 }
 
 void op_templates(Request *r) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-
-        int k = cubed_message(r, CUBE_BUS_PATH, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects", &m);
-        cubed_call(r, m, k, on_templates);
+        r->listed = json_object_new_array();
+        if (r->listed)
+                ask_for_templates(r, "");
+        else
+                reply_errno(r, -ENOMEM);
 }
 
 /* Which one is meant. */
