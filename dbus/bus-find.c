@@ -151,6 +151,8 @@ int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *e
 
 /* Templates. */
 
+/* The first of them are what names and whose it is. */
+#define LISTED_NAMES 5U
 static const char *const listed_of_template[] = {
         "Id", "Name", "Aliases", "Owner", "Tenant", "CreatedTimestamp", "Memory", "CPUs", "Disk", "Size", "Start",
 };
@@ -169,8 +171,10 @@ static size_t name_bytes(const Template *t) {
         return n;
 }
 
-static int append_template_page(sd_bus_message *m, const BusPage *page, Template *const *found, size_t n) {
-        const BusRow row = { bus_template_vtable, CUBE_BUS_TEMPLATE, listed_of_template, ELEMENTSOF(listed_of_template) };
+static int append_template_page(sd_bus_message *m, const BusPage *page, bool names_only, Template *const *found, size_t n) {
+        const BusRow row = {
+                bus_template_vtable, CUBE_BUS_TEMPLATE, listed_of_template, names_only ? LISTED_NAMES : ELEMENTSOF(listed_of_template),
+        };
         char next[BUS_PLACE_MAX] = "", path[CUBE_BUS_PATH_MAX];
         size_t i = 0, bytes = 0;
 
@@ -196,11 +200,13 @@ int bus_method_find_templates(sd_bus_message *m, void *userdata, sd_bus_error *e
         const TemplateStore *store = bus_front->manager->templates;
         _cleanup_free_ Template **found = NULL;
         const char *tenant = NULL;
+        bool names_only = false;
         BusPage page = {};
         size_t n = 0;
         uid_t actor;
         const BusOption filters[] = {
                 { "tenant", BUS_OPTION_STRING, &tenant, 0 },
+                { "names-only", BUS_OPTION_BOOL, &names_only, 0 },
                 BUS_PAGE_OPTIONS(&page),
         };
 
@@ -223,6 +229,6 @@ int bus_method_find_templates(sd_bus_message *m, void *userdata, sd_bus_error *e
         qsort_r(found, n, sizeof(*found), compare_templates, &page);
         r = sd_bus_message_new_method_return(m, &reply);
         if (r >= 0)
-                r = append_template_page(reply, &page, found, n);
+                r = append_template_page(reply, &page, names_only, found, n);
         return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
 }

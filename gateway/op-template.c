@@ -11,7 +11,7 @@
 
 /* Listing. */
 
-/* A name of cubed's as an entry of ListTemplateNames. */
+/* A name of cubed's: name, uid and id, as in ListTemplateNames. */
 static json_object *name_entry(json_object *p, const char *name) {
         json_object *e = json_object_new_array();
 
@@ -129,7 +129,21 @@ static bool add_template(const Request *r, json_object *p, json_object *list) {
         return ok && !failed;
 }
 
-static void ask_for_templates(Request *r, const char *after);
+/* A page of cubed's: the tenant's and the host's. after: where the one before ended, "": there is none. */
+static void ask_for_templates(Request *r, bool names_only, const char *after, CubedDone done) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "FindTemplates", &m);
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (k >= 0)
+                k = sd_bus_message_append(m, "{sv}{sv}", "tenant", "s", r->tenant, "names-only", "b", (int) names_only);
+        if (k >= 0 && *after)
+                k = sd_bus_message_append(m, "{sv}", "after", "s", after);
+        if (k >= 0)
+                k = sd_bus_message_close_container(m);
+        cubed_call(r, m, k, done);
+}
 
 static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
         json_object *found = NULL;
@@ -149,26 +163,15 @@ static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *
         if (k < 0)
                 reply_errno(r, k);
         else if (*next)
-                ask_for_templates(r, next);
+                ask_for_templates(r, false, next, on_templates);
         else
                 request_reply_json(r, MHD_HTTP_OK, json_object_get(r->listed));
-}
-
-/* A page of cubed's. after: where the one before ended, "": there is none. */
-static void ask_for_templates(Request *r, const char *after) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-
-        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "FindTemplates", &m);
-        if (k >= 0)
-                k = *after ? sd_bus_message_append(m, "a{sv}", 2, "tenant", "s", r->tenant, "after", "s", after)
-                           : sd_bus_message_append(m, "a{sv}", 1, "tenant", "s", r->tenant);
-        cubed_call(r, m, k, on_templates);
 }
 
 void op_templates(Request *r) {
         r->listed = json_object_new_array();
         if (r->listed)
-                ask_for_templates(r, "");
+                ask_for_templates(r, false, "", on_templates);
         else
                 reply_errno(r, -ENOMEM);
 }
@@ -176,25 +179,36 @@ void op_templates(Request *r) {
 /* Which one is meant. */
 
 static void on_names(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        json_object *found = NULL;
+        const char *next;
+
         if (error) {
                 reply_cubed_error(r, error);
                 return;
         }
-        json_object_put(r->names);
-        r->names = NULL;
-        int k = bus_to_json(reply, &r->names);
+        int k = bus_to_json(reply, &found);
+        if (k >= 0)
+                k = sd_bus_message_read(reply, "s", &next);
+        for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
+                if (!add_names_of(json_object_array_get_idx(json_object_array_get_idx(found, i), 1), r->names))
+                        k = -ENOMEM;
+        json_object_put(found);
         if (k < 0)
                 reply_errno(r, k);
+        else if (*next)
+                ask_for_templates(r, true, next, on_names);
         else
                 r->then(r);
 }
 
 void template_names(Request *r, void (*then)(Request *r)) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-
         r->then = then;
-        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "ListTemplateNames", &m);
-        cubed_call(r, m, k, on_names);
+        json_object_put(r->names);
+        r->names = json_object_new_array();
+        if (r->names)
+                ask_for_templates(r, true, "", on_names);
+        else
+                reply_errno(r, -ENOMEM);
 }
 
 static void on_names_to_find(Request *r) {

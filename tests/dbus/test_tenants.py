@@ -310,6 +310,9 @@ def test_templates_are_found_for_a_tenant(tenants):
     assert acme['Name'] == 'tools:latest' and acme['Tenant'] == 'acme' and acme['Owner'] == SERVER
     assert acme['Size'] == 10000 and acme['Start'] == 'booted' and acme['Aliases'] == []
 
+    (brief,) = [o for o in find_templates(tenants, ('tenant', 's', 'acme'), ('names-only', 'b', 'true'))[0] if o['Tenant']]
+    assert brief == {k: acme[k] for k in ('Id', 'Name', 'Aliases', 'Owner', 'Tenant')}
+
     seen, after = [], ''
     while True:
         page, after = find_templates(tenants, ('limit', 'u', '2'), *([('after', 's', after)] if after else []))
