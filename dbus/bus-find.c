@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* FindSandboxes: those that fit, a page at a time, with what a listing shows of each. What it answers is bounded, however
- * many there are and whatever their labels hold. */
+/* FindSandboxes and FindTemplates: those that fit, a page at a time, with what a listing shows of each. What is answered is
+ * bounded, however many there are and whatever labels or names they have. */
 
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
 #include "dbus/bus-page.h"
+#include "dbus/bus-row.h"
 
 #define LIMIT_DEFAULT 100U
 #define LIMIT_MAX 1000U
-/* Of the labels of a page: its last one may go beyond. */
+/* Of the labels or names of a page: its last one may go beyond. */
 #define PAGE_BYTES_MAX (1024U * 1024U)
 #define STATES_MAX 16U
 
@@ -93,55 +94,6 @@ static bool fits(const Sandbox *s, const Filter *f) {
         return bus_page_has(&f->page, s->created_usec, s->id);
 }
 
-static const sd_bus_vtable *find_property(const char *name) {
-        for (const sd_bus_vtable *v = bus_sandbox_vtable; v->type != _SD_BUS_VTABLE_END; v++)
-                if (v->type == _SD_BUS_VTABLE_PROPERTY && streq(v->x.property.member, name))
-                        return v;
-        return NULL;
-}
-
-static int append_value(sd_bus_message *m, const sd_bus_vtable *v, const Sandbox *s) {
-        const char *type = v->x.property.signature;
-        void *field = (uint8_t *) s + v->x.property.offset;
-
-        if (v->x.property.get)
-                return v->x.property.get(NULL, "", CUBE_BUS_SANDBOX, v->x.property.member, m, field, NULL);
-        if (streq(type, "s"))
-                return sd_bus_message_append_basic(m, 's', strempty(*(char **) field));
-        return sd_bus_message_append_basic(m, *type, field);
-}
-
-static int append_property(sd_bus_message *m, const char *name, const Sandbox *s) {
-        const sd_bus_vtable *v = find_property(name);
-
-        assert(v);
-        int r = sd_bus_message_open_container(m, 'e', "sv");
-        if (r >= 0)
-                r = sd_bus_message_append_basic(m, 's', name);
-        if (r >= 0)
-                r = sd_bus_message_open_container(m, 'v', v->x.property.signature);
-        if (r >= 0)
-                r = append_value(m, v, s);
-        for (unsigned i = 0; r >= 0 && i < 2; i++)
-                r = sd_bus_message_close_container(m);
-        return r;
-}
-
-static int append_sandbox(sd_bus_message *m, const Sandbox *s) {
-        char path[CUBE_BUS_PATH_MAX];
-
-        int r = sd_bus_message_open_container(m, 'r', "oa{sv}");
-        if (r >= 0)
-                r = sd_bus_message_append_basic(m, 'o', bus_path_put(path, CUBE_BUS_PATH_SANDBOX, s->id));
-        if (r >= 0)
-                r = sd_bus_message_open_container(m, 'a', "{sv}");
-        for (size_t i = 0; r >= 0 && i < ELEMENTSOF(listed); i++)
-                r = append_property(m, listed[i], s);
-        for (unsigned i = 0; r >= 0 && i < 2; i++)
-                r = sd_bus_message_close_container(m);
-        return r;
-}
-
 static size_t label_bytes(const Sandbox *s) {
         size_t n = 0;
 
@@ -150,14 +102,15 @@ static size_t label_bytes(const Sandbox *s) {
         return n;
 }
 
-static int append_page(sd_bus_message *m, const Filter *f, const Sandbox *const *found, size_t n) {
-        char next[BUS_PLACE_MAX] = "";
+static int append_page(sd_bus_message *m, const Filter *f, Sandbox *const *found, size_t n) {
+        const BusRow row = { bus_sandbox_vtable, CUBE_BUS_SANDBOX, listed, ELEMENTSOF(listed) };
+        char next[BUS_PLACE_MAX] = "", path[CUBE_BUS_PATH_MAX];
         size_t i = 0, bytes = 0;
 
         int r = sd_bus_message_open_container(m, 'a', "(oa{sv})");
         for (; r >= 0 && i < MIN(n, (size_t) f->page.limit) && bytes < PAGE_BYTES_MAX; i++) {
                 bytes += label_bytes(found[i]);
-                r = append_sandbox(m, found[i]);
+                r = bus_row_append(m, &row, bus_path_put(path, CUBE_BUS_PATH_SANDBOX, found[i]->id), found[i]);
         }
         if (i > 0 && i < n)
                 (void) bus_place_put(next, found[i - 1]->created_usec, found[i - 1]->id);
@@ -169,7 +122,7 @@ static int append_page(sd_bus_message *m, const Filter *f, const Sandbox *const 
 int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_bus_message_ sd_bus_message *reply = NULL;
         const Manager *manager = bus_front->manager;
-        _cleanup_free_ const Sandbox **found = NULL;
+        _cleanup_free_ Sandbox **found = NULL;
         _cleanup_(filter_done) Filter filter = { .owner = BUS_OWNER_NONE };
         bool all = false;
         size_t n = 0;
@@ -181,11 +134,11 @@ int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *e
         r = filter_read(m, &filter, error);
         if (r < 0)
                 return r;
-        found = new0(const Sandbox *, manager->n_sandboxes + 1);
+        found = new0(Sandbox *, manager->n_sandboxes + 1);
         if (!found)
                 return -ENOMEM;
         for (size_t i = 0; i < manager->n_sandboxes; i++) {
-                const Sandbox *s = manager->sandboxes[i];
+                Sandbox *s = manager->sandboxes[i];
                 if ((all || s->owner_uid == actor) && fits(s, &filter))
                         found[n++] = s;
         }
@@ -193,5 +146,89 @@ int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *e
         r = sd_bus_message_new_method_return(m, &reply);
         if (r >= 0)
                 r = append_page(reply, &filter, found, n);
+        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
+
+/* Templates. */
+
+/* The first of them are what names and whose it is. */
+#define LISTED_NAMES 5U
+static const char *const listed_of_template[] = {
+        "Id", "Name", "Aliases", "Owner", "Tenant", "CreatedTimestamp", "Memory", "CPUs", "Disk", "Size", "Start",
+};
+
+static int compare_templates(const void *a, const void *b, void *page) {
+        const Template *x = *(const Template *const *) a, *y = *(const Template *const *) b;
+
+        return bus_page_compare(page, x->created_usec, x->id, y->created_usec, y->id);
+}
+
+static size_t name_bytes(const Template *t) {
+        size_t n = 0;
+
+        for (char **a = t->aliases; a && *a; a++)
+                n += strlen(*a);
+        return n;
+}
+
+static int append_template_page(sd_bus_message *m, const BusPage *page, bool names_only, Template *const *found, size_t n) {
+        const BusRow row = {
+                bus_template_vtable, CUBE_BUS_TEMPLATE, listed_of_template, names_only ? LISTED_NAMES : ELEMENTSOF(listed_of_template),
+        };
+        char next[BUS_PLACE_MAX] = "", path[CUBE_BUS_PATH_MAX];
+        size_t i = 0, bytes = 0;
+
+        int r = sd_bus_message_open_container(m, 'a', "(oa{sv})");
+        for (; r >= 0 && i < MIN(n, (size_t) page->limit) && bytes < PAGE_BYTES_MAX; i++) {
+                bytes += name_bytes(found[i]);
+                r = bus_row_append(m, &row, bus_path_put(path, CUBE_BUS_PATH_TEMPLATE, found[i]->id), found[i]);
+        }
+        if (i > 0 && i < n)
+                (void) bus_place_put(next, found[i - 1]->created_usec, found[i - 1]->id);
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_message_append_basic(m, 's', next);
+}
+
+/* Those that a create for this tenant may use: its own, and root's. */
+static bool is_for(const Template *t, const char *tenant) {
+        return !tenant || streq(t->tenant, tenant) || (t->owner_uid == 0 && !*t->tenant);
+}
+
+int bus_method_find_templates(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_bus_message_ sd_bus_message *reply = NULL;
+        const TemplateStore *store = bus_front->manager->templates;
+        _cleanup_free_ Template **found = NULL;
+        const char *tenant = NULL;
+        bool names_only = false;
+        BusPage page = {};
+        size_t n = 0;
+        uid_t actor;
+        const BusOption filters[] = {
+                { "tenant", BUS_OPTION_STRING, &tenant, 0 },
+                { "names-only", BUS_OPTION_BOOL, &names_only, 0 },
+                BUS_PAGE_OPTIONS(&page),
+        };
+
+        int r = bus_actor(m, &actor, error);
+        if (r <= 0)
+                return r < 0 ? r : 1;
+        r = bus_options_read(m, filters, ELEMENTSOF(filters), error);
+        if (r >= 0)
+                r = bus_page_check(&page, LIMIT_DEFAULT, LIMIT_MAX, error);
+        if (r < 0)
+                return r;
+        found = new0(Template *, store->n_templates + 1);
+        if (!found)
+                return -ENOMEM;
+        for (size_t i = 0; i < store->n_templates; i++) {
+                Template *t = store->templates[i];
+                if (bus_template_visible(t, actor, NULL) && is_for(t, tenant) && bus_page_has(&page, t->created_usec, t->id))
+                        found[n++] = t;
+        }
+        qsort_r(found, n, sizeof(*found), compare_templates, &page);
+        r = sd_bus_message_new_method_return(m, &reply);
+        if (r >= 0)
+                r = append_template_page(reply, &page, names_only, found, n);
         return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
 }

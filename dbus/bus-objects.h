@@ -120,6 +120,7 @@ int bus_property_sandbox_policy(sd_bus *bus, const char *path, const char *inter
 
 /* Method handlers that have files of their own. */
 int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *error);
+int bus_method_find_templates(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_derive_template(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -11,7 +11,7 @@
 
 /* Listing. */
 
-/* A name of cubed's as an entry of ListTemplateNames. */
+/* A name of cubed's: name, uid and id, as in ListTemplateNames. */
 static json_object *name_entry(json_object *p, const char *name) {
         json_object *e = json_object_new_array();
 
@@ -129,57 +129,86 @@ static bool add_template(const Request *r, json_object *p, json_object *list) {
         return ok && !failed;
 }
 
+/* A page of cubed's: the tenant's and the host's. after: where the one before ended, "": there is none. */
+static void ask_for_templates(Request *r, bool names_only, const char *after, CubedDone done) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "FindTemplates", &m);
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (k >= 0)
+                k = sd_bus_message_append(m, "{sv}{sv}", "tenant", "s", r->tenant, "names-only", "b", (int) names_only);
+        if (k >= 0 && *after)
+                k = sd_bus_message_append(m, "{sv}", "after", "s", after);
+        if (k >= 0)
+                k = sd_bus_message_close_container(m);
+        cubed_call(r, m, k, done);
+}
+
 static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        json_object *all, *list;
+        json_object *found = NULL;
+        const char *next;
 
         if (error) {
                 reply_cubed_error(r, error);
                 return;
         }
-        all = json_object_new_array();
-        list = json_object_new_array();
-        int k = all && list ? bus_objects_to_json(reply, CUBE_BUS_TEMPLATE, all) : -ENOMEM;
-        for (size_t i = 0; k >= 0 && i < json_object_array_length(all); i++)
-                if (!add_template(r, json_object_array_get_idx(all, i), list))
+        int k = bus_to_json(reply, &found);
+        if (k >= 0)
+                k = sd_bus_message_read(reply, "s", &next);
+        for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
+                if (!add_template(r, json_object_array_get_idx(json_object_array_get_idx(found, i), 1), r->listed))
                         k = -ENOMEM;
-        json_object_put(all);
-        if (k >= 0) {
-                request_reply_json(r, MHD_HTTP_OK, list);
-                return;
-        }
-        json_object_put(list);
-        reply_errno(r, k);
+        json_object_put(found);
+        if (k < 0)
+                reply_errno(r, k);
+        else if (*next)
+                ask_for_templates(r, false, next, on_templates);
+        else
+                request_reply_json(r, MHD_HTTP_OK, json_object_get(r->listed));
 }
 
 void op_templates(Request *r) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-
-        int k = cubed_message(r, CUBE_BUS_PATH, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects", &m);
-        cubed_call(r, m, k, on_templates);
+        r->listed = json_object_new_array();
+        if (r->listed)
+                ask_for_templates(r, false, "", on_templates);
+        else
+                reply_errno(r, -ENOMEM);
 }
 
 /* Which one is meant. */
 
 static void on_names(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        json_object *found = NULL;
+        const char *next;
+
         if (error) {
                 reply_cubed_error(r, error);
                 return;
         }
-        json_object_put(r->names);
-        r->names = NULL;
-        int k = bus_to_json(reply, &r->names);
+        int k = bus_to_json(reply, &found);
+        if (k >= 0)
+                k = sd_bus_message_read(reply, "s", &next);
+        for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
+                if (!add_names_of(json_object_array_get_idx(json_object_array_get_idx(found, i), 1), r->names))
+                        k = -ENOMEM;
+        json_object_put(found);
         if (k < 0)
                 reply_errno(r, k);
+        else if (*next)
+                ask_for_templates(r, true, next, on_names);
         else
                 r->then(r);
 }
 
 void template_names(Request *r, void (*then)(Request *r)) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-
         r->then = then;
-        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "ListTemplateNames", &m);
-        cubed_call(r, m, k, on_names);
+        json_object_put(r->names);
+        r->names = json_object_new_array();
+        if (r->names)
+                ask_for_templates(r, true, "", on_names);
+        else
+                reply_errno(r, -ENOMEM);
 }
 
 static void on_names_to_find(Request *r) {

@@ -82,7 +82,7 @@ def test_a_snapshot_is_used_by_its_tenant_alone(acme_and_evil, template):
     acme, evil = acme_and_evil
     i = acme.create(template())
     taken = acme.call("POST", f"/sandboxes/{i}/snapshots", 201, {"name": "base"})
-    snapshot = taken["snapshotID"].split("/")[1].split(":")[0]
+    snapshot = taken["snapshotID"].split(":")[0]
     evil.call("POST", f"/sandboxes/{i}/snapshots", 404, {})
     for name in (snapshot, "base", taken["snapshotID"]):
         evil.call("POST", "/v2/sandboxes", 404, {"templateID": name})

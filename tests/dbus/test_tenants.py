@@ -293,6 +293,36 @@ def test_bad_filters(tenants, filters, words):
     assert result.returncode != 0 and words in result.stderr
 
 
+def find_templates(host, *filters, uid=SERVER):
+    found, after = data(call(host, *MANAGER, 'FindTemplates', 'a{sv}', *flat(*filters), uid=uid))
+    return [{k: v['data'] for k, v in properties.items()} for _, properties in found], after
+
+
+def test_templates_are_found_for_a_tenant(tenants):
+    of_root = {'tpythonpython', 'tinterpreterin', 'tonlineonlineo', 'tspecialspecia'}
+    mine = {o['Id'] for o in find_templates(tenants)[0]}
+    assert mine >= of_root | {'tacmeacmeacmea', 'tevilevilevile'} and not mine & {'tprivateprivat', 'townspecialown'}
+    for tenant, own in (('acme', {'tacmeacmeacmea'}), ('evil', {'tevilevilevile'}), ('other', set())):
+        assert {o['Id'] for o in find_templates(tenants, ('tenant', 's', tenant))[0]} == (mine & of_root) | own
+    assert {o['Id'] for o in find_templates(tenants, ('tenant', 's', 'acme'), uid=OTHER_SERVER)[0]} == mine & of_root
+    assert 'tprivateprivat' in {o['Id'] for o in find_templates(tenants, uid=0)[0]}
+    (acme,) = [o for o in find_templates(tenants, ('tenant', 's', 'acme'))[0] if o['Tenant']]
+    assert acme['Name'] == 'tools:latest' and acme['Tenant'] == 'acme' and acme['Owner'] == SERVER
+    assert acme['Size'] == 10000 and acme['Start'] == 'booted' and acme['Aliases'] == []
+
+    (brief,) = [o for o in find_templates(tenants, ('tenant', 's', 'acme'), ('names-only', 'b', 'true'))[0] if o['Tenant']]
+    assert brief == {k: acme[k] for k in ('Id', 'Name', 'Aliases', 'Owner', 'Tenant')}
+
+    seen, after = [], ''
+    while True:
+        page, after = find_templates(tenants, ('limit', 'u', '2'), *([('after', 's', after)] if after else []))
+        assert len(page) <= 2
+        seen += [o['Id'] for o in page]
+        if not after:
+            break
+    assert len(seen) == len(mine) and set(seen) == mine
+
+
 def test_list_of_cubectl_goes_through_all_pages(tenants):
     made_ids = [made(tenants, 'acme', LONG)
                 for _ in range(4)]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What copies of a sandbox have of its network: as it was when they were made, not when they were asked for. The instant and
- * the creates are the test's. */
+/* What copies of a sandbox have of its network: as it was when they were made, not when they were asked for; and whose they
+ * are. The instant and the creates are the test's. */
 
 #include "daemon/host-network.h"
 #include "daemon/sandbox-private.h"
@@ -13,6 +13,7 @@ static struct {
         void *userdata;
         LoadedPolicy *policy;
         NetLimits limits;
+        char tenant[TENANT_NAME_MAX];
         unsigned n_creates, n_done;
 } seen;
 
@@ -29,6 +30,7 @@ int __wrap_sandbox_snapshot(Sandbox *s, SnapshotKind kind, const char *name, Sna
 int __wrap_sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *userdata, Sandbox **ret, sd_bus_error *error) {
         seen.policy = spec->policy;
         seen.limits = spec->net_limits;
+        tenant_name_copy(seen.tenant, spec->tenant);
         seen.n_creates++;
         return sd_bus_error_set_errno(error, EIO);
 }
@@ -84,6 +86,18 @@ TEST(or_one_of_their_own) {
         assert_ok(sandbox_fork(&parent, 1, &spec, on_forked, NULL, NULL));
         seen.taken(&parent, NULL, &snapshot, seen.userdata);
         assert_true(seen.n_creates == 1 && seen.policy == host_network_internet_policy(manager.network));
+        done();
+}
+
+TEST(copies_are_the_same_tenants_also_when_the_first_one_is_gone) {
+        char tenant[TENANT_NAME_MAX] = "acme";
+
+        make();
+        assert_ok(sandbox_fork(&parent, 1, &(SandboxSpec) { .tenant = tenant }, on_forked, NULL, NULL));
+        memset(tenant, 'x', sizeof(tenant) - 1);
+        seen.taken(&parent, NULL, &snapshot, seen.userdata);
+        assert_eq(seen.n_creates, 1);
+        assert_streq(seen.tenant, "acme");
         done();
 }
 
