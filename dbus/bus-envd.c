@@ -31,6 +31,23 @@ static int check(const EnvdOptions *o, sd_bus_error *error) {
         return 0;
 }
 
+static const Template *find_template(const Sandbox *s) {
+        const TemplateStore *store = s->manager->templates;
+
+        for (size_t i = 0; i < store->n_templates; i++)
+                if (streq(store->templates[i]->id, s->template_id))
+                        return store->templates[i];
+        return NULL;
+}
+
+/* As of programs that cubed starts. A template that is gone says nothing any more. */
+static void set_defaults(EnvdOptions *o, const Template *t) {
+        if (t && t->defaults.user && (!o->user || o->user_optional))
+                o->user = t->defaults.user;
+        if (t && t->defaults.cwd && !o->cwd)
+                o->cwd = t->defaults.cwd;
+}
+
 static void put(TlvWriter *w, const EnvdOptions *o) {
         if (o->token)
                 tlv_put_str(w, AGENT_TAG_TOKEN, o->token);
@@ -74,6 +91,7 @@ int bus_method_serve_envd(sd_bus_message *m, void *userdata, sd_bus_error *error
         if (r < 0)
                 return r;
 
+        set_defaults(&o, find_template(userdata));
         put(&body, &o);
         return bus_agent_call(m, userdata, AGENT_ENVD, &body, NULL, error);
 }

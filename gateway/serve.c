@@ -6,7 +6,7 @@
 #include "gateway/log.h"
 #include "gateway/serve.h"
 
-/* Of E2B's templates. A guest whose image has none serves root. */
+/* Of E2B's templates, where one says nothing of it. A guest whose image has none serves root. */
 #define USER "user"
 
 static int append_token(sd_bus_message *m, const Request *r, const ServeSpec *s) {

@@ -315,6 +315,8 @@ static void free_template(Template *t) {
         free(t->aliases);
         free(t->root_type);
         free(t->cmdline);
+        free(t->defaults.user);
+        free(t->defaults.cwd);
         sandbox_policy_done(&t->policy);
         free(t);
 }
@@ -396,6 +398,8 @@ TemplateStore *fake_templates_new(void) {
         add_template(s, "tpythonpython", "python", 0, NULL);
         add_template(s, "tinterpreterin", "code-interpreter", 0, NULL);
         add_template(s, "tprivateprivat", "private", 1, NULL);
+        Template *daemon = add_template(s, "tdaemondaemond", "daemon", 0, NULL);
+        daemon->defaults = (ExecDefaults) { .user = strdup("daemon"), .cwd = strdup("/usr") };
         add_template(s, "tonlineonlineo", "online", 0, "example.com tcp:443");
         add_template(s, "tspecialspecia", "special", 0, "10.1.0.0/16");
         add_template(s, "townspecialown", "own-special", 65534, "10.2.0.0/16");

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import pwd
 import re
 import socket
 import subprocess
@@ -227,6 +228,29 @@ def test_envd(host, guest):
     assert serve(given[0], given[1], ('user', 's', 'nobody-here'), ('user-optional', 'b', 'true')).returncode == 0
     assert variables('secret') == (200, {'E2B_SANDBOX': 'true'})
     assert 'secret' not in host.log()
+
+
+def test_envd_is_as_the_template_says(host):
+    with socket.socket(socket.AF_INET6) as s:
+        s.bind(('::', 0))
+        port = s.getsockname()[1]
+    guest = host.create('--template=daemon')
+
+    def owner(*options):
+        given = ('port', 'u', str(port)), *options
+        assert host.call(sandbox(guest), 'Sandbox', 'ServeEnvd', 'a{sv}', str(len(given)), *(a for o in given for a in o)).returncode == 0
+        c = http.client.HTTPConnection('127.0.0.1', port, timeout=30)
+        c.request('POST', '/files?path=/tmp/envd-of-a-template', b'', {'Content-Type': 'application/octet-stream'})
+        assert c.getresponse().status == 200
+        c.close()
+        uid = os.stat('/tmp/envd-of-a-template').st_uid
+        os.unlink('/tmp/envd-of-a-template')
+        return pwd.getpwuid(uid).pw_name
+
+    optional = 'user-optional', 'b', 'true'
+    assert owner() == 'daemon'
+    assert owner(('user', 's', 'games')) == 'games'
+    assert owner(('user', 's', 'games'), optional) == 'daemon'
 
 
 def test_limits_and_statistics(host, guest):

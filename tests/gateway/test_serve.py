@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """That the guest of a sandbox serves E2B's envd by the time a client is answered."""
 
+import pwd
+
 import pytest
 
 from gateway import wait_for
@@ -37,6 +39,15 @@ def test_one_without_a_token_asks_for_none(client):
 def test_where_there_is_no_such_user_as_e2bs_it_is_root(client, tmp_path):
     made = client.call('POST', '/v2/sandboxes', {'templateID': 'python'}, 201)
     assert Envd(client.gateway.host, made).owner_of_a_new_file(tmp_path / 'f') == 0
+
+
+def test_the_user_and_directory_of_the_template_go_before_that(client, tmp_path):
+    made = client.call('POST', '/v2/sandboxes', {'templateID': 'daemon'}, 201)
+    envd = Envd(client.gateway.host, made)
+    tmp_path.chmod(0o777)
+    assert envd.owner_of_a_new_file(tmp_path / 'f') == pwd.getpwnam('daemon').pw_uid
+    entries = envd.call('POST', '/filesystem.Filesystem/ListDir', b'{}', **{'Content-Type': 'application/json'})[1]['entries']
+    assert '/usr/bin' in [e['path'] for e in entries]
 
 
 @pytest.mark.parametrize('variables, message', [
