@@ -44,97 +44,127 @@ static int set_base(const char *source, uid_t actor, TemplateBuildParams *params
         return 0;
 }
 
+/* What a call to build asks for, as long as it is read. */
+typedef struct BuildCall {
+        TemplateBuildParams params;
+        TemplateWarmSpec warm;
+        TemplateCopy copies[BUS_FILES_MAX];
+        BusFiles files;
+        BusSteps steps;
+        char **setup, **env, **aliases;
+        char *base, *tag;
+        BusPolicy policy, build_policy;
+        LoadedPolicy *loaded, *build_loaded;
+        bool want_warm;
+} BuildCall;
+
+static void build_call_done(BuildCall *c) {
+        bus_steps_done(&c->steps);
+        strv_free(c->setup);
+        strv_free(c->env);
+        strv_free(c->aliases);
+        free(c->base);
+        free(c->tag);
+        bus_policy_done(&c->policy);
+        bus_policy_done(&c->build_policy);
+        loaded_policy_unref(c->loaded);
+        loaded_policy_unref(c->build_loaded);
+}
+
+static int read_build_options(sd_bus_message *m, BuildCall *c, bool on_another, sd_bus_error *error) {
+        const BusOption options[] = {
+                { "memory", BUS_OPTION_U64, &c->params.mem_bytes, BUS_OPTION_NONZERO },
+                { "cpus", BUS_OPTION_U32, &c->params.cpus, BUS_OPTION_NONZERO },
+                { "alias", BUS_OPTION_STRV, &c->aliases, 0 },
+                { "timeout", BUS_OPTION_U64, &c->params.timeout_usec, BUS_OPTION_NONZERO },
+                { "copy", BUS_OPTION_FILES, &c->files, 0 },
+                { "steps", BUS_OPTION_STEPS, &c->steps, 0 },
+                { "setup", BUS_OPTION_STRV, &c->setup, 0 },
+                { "start", BUS_OPTION_STRING, &c->warm.start, 0 },
+                { "no-start", BUS_OPTION_BOOL, &c->warm.no_start, 0 },
+                { "ready", BUS_OPTION_STRING, &c->warm.ready, 0 },
+                { "ready-timeout", BUS_OPTION_U64, &c->warm.ready_timeout_usec, BUS_OPTION_NONZERO },
+                { "env", BUS_OPTION_STRV, &c->env, 0 },
+                { "user", BUS_OPTION_STRING, &c->warm.user, 0 },
+                { "cwd", BUS_OPTION_STRING, &c->warm.cwd, 0 },
+                { "network-policy", BUS_OPTION_POLICY, &c->policy, 0 },
+                { "build-network-policy", BUS_OPTION_POLICY, &c->build_policy, 0 },
+                { "tenant", BUS_OPTION_STRING, &c->params.tenant, 0 },
+                /* What a template below has settled. */
+                { "image", BUS_OPTION_STRING, &c->params.image, 0 },
+                { "kernel", BUS_OPTION_FD, &c->params.kernel_fd, 0 },
+                { "kernel-name", BUS_OPTION_STRING, &c->params.kernel_name, 0 },
+                { "modules", BUS_OPTION_FD, &c->params.modules_fd, 0 },
+                { "no-modules", BUS_OPTION_BOOL, &c->params.no_modules, 0 },
+                { "cmdline", BUS_OPTION_STRING, &c->params.cmdline, 0 },
+                { "disk", BUS_OPTION_U64, &c->params.disk_bytes, BUS_OPTION_NONZERO },
+                { "warm", BUS_OPTION_BOOL, &c->want_warm, 0 },
+        };
+
+        return bus_options_read(m, options, ELEMENTSOF(options) - (on_another ? ROOT_OPTIONS : 0), error);
+}
+
+static int read_build(sd_bus_message *m, const char *name, const char *source, BuildCall *c, sd_bus_error *error) {
+        TemplateBuildParams *p = &c->params;
+
+        int r = source ? set_base(source, p->owner_uid, p, error) : 0;
+        if (r >= 0)
+                r = read_build_options(m, c, source, error);
+        if (r >= 0)
+                r = bus_tenant_check(p->owner_uid, p->tenant, error);
+        /* Whose it is to be is known only now. */
+        if (r >= 0 && source && p->tenant)
+                r = bus_find_template(p->owner_uid, p->tenant, p->base->id, &p->base, error);
+        if (r >= 0)
+                r = bus_parse_template_name(name, &c->base, &c->tag, error);
+        if (r >= 0)
+                r = bus_parse_aliases(c->aliases, error);
+        if (r < 0)
+                return r;
+        p->name = c->base;
+        p->tag = c->tag;
+        p->aliases = c->aliases;
+        for (; c->warm.n_copies < c->files.n; c->warm.n_copies++)
+                c->copies[c->warm.n_copies] =
+                        (TemplateCopy) { c->files.files[c->warm.n_copies].fd, c->files.files[c->warm.n_copies].name };
+        c->warm.copies = c->copies;
+        c->warm.setup = c->setup;
+        c->warm.steps = c->steps.steps;
+        c->warm.n_steps = c->steps.n;
+        c->warm.env = c->env;
+        p->warm = c->want_warm ? &c->warm : NULL;
+        return c->want_warm ? 0 : check_cold(&c->warm, &c->build_policy, error);
+}
+
 /* source: of the template that it stands on; NULL: it has a root file system of its own. */
 static int build(sd_bus_message *m, const char *name, const char *source, int rootfs_fd, sd_bus_error *error) {
+        _cleanup_(build_call_done) BuildCall c = { .params = TEMPLATE_BUILD_PARAMS_INIT, .want_warm = true };
         Manager *manager = bus_front->manager;
-        TemplateBuildParams params = TEMPLATE_BUILD_PARAMS_INIT;
-        _cleanup_(loaded_policy_unrefp) LoadedPolicy *loaded = NULL, *build_loaded = NULL;
-        _cleanup_bus_policy_ BusPolicy policy = {}, build_policy = {};
-        _cleanup_strv_ char **setup = NULL, **env = NULL, **aliases = NULL;
-        _cleanup_bus_steps_ BusSteps steps = {};
-        _cleanup_free_ char *base = NULL, *tag = NULL;
-        TemplateCopy copies[BUS_FILES_MAX];
-        TemplateWarmSpec warm = { .copies = copies };
-        BusFiles files = {};
-        bool want_warm = true;
+        TemplateBuildParams *p = &c.params;
         char path[CUBE_BUS_PATH_MAX];
         Job *job = NULL;
-        const BusOption options[] = {
-                { "memory", BUS_OPTION_U64, &params.mem_bytes, BUS_OPTION_NONZERO },
-                { "cpus", BUS_OPTION_U32, &params.cpus, BUS_OPTION_NONZERO },
-                { "alias", BUS_OPTION_STRV, &aliases, 0 },
-                { "timeout", BUS_OPTION_U64, &params.timeout_usec, BUS_OPTION_NONZERO },
-                { "copy", BUS_OPTION_FILES, &files, 0 },
-                { "steps", BUS_OPTION_STEPS, &steps, 0 },
-                { "setup", BUS_OPTION_STRV, &setup, 0 },
-                { "start", BUS_OPTION_STRING, &warm.start, 0 },
-                { "no-start", BUS_OPTION_BOOL, &warm.no_start, 0 },
-                { "ready", BUS_OPTION_STRING, &warm.ready, 0 },
-                { "ready-timeout", BUS_OPTION_U64, &warm.ready_timeout_usec, BUS_OPTION_NONZERO },
-                { "env", BUS_OPTION_STRV, &env, 0 },
-                { "user", BUS_OPTION_STRING, &warm.user, 0 },
-                { "cwd", BUS_OPTION_STRING, &warm.cwd, 0 },
-                { "network-policy", BUS_OPTION_POLICY, &policy, 0 },
-                { "build-network-policy", BUS_OPTION_POLICY, &build_policy, 0 },
-                { "tenant", BUS_OPTION_STRING, &params.tenant, 0 },
-                /* What a template below has settled. */
-                { "image", BUS_OPTION_STRING, &params.image, 0 },
-                { "kernel", BUS_OPTION_FD, &params.kernel_fd, 0 },
-                { "kernel-name", BUS_OPTION_STRING, &params.kernel_name, 0 },
-                { "modules", BUS_OPTION_FD, &params.modules_fd, 0 },
-                { "no-modules", BUS_OPTION_BOOL, &params.no_modules, 0 },
-                { "cmdline", BUS_OPTION_STRING, &params.cmdline, 0 },
-                { "disk", BUS_OPTION_U64, &params.disk_bytes, BUS_OPTION_NONZERO },
-                { "warm", BUS_OPTION_BOOL, &want_warm, 0 },
-        };
-        const size_t n_options = ELEMENTSOF(options) - (source ? ROOT_OPTIONS : 0);
-
-        params.rootfs_fd = rootfs_fd;
         const BusAccess access = {
                 .action = POLKIT_TEMPLATES, .owner = BUS_OWNER_NONE, .key = "template", .value = name,
         };
-        int r = bus_authorize(m, &access, &params.owner_uid, error);
+
+        p->rootfs_fd = rootfs_fd;
+        int r = bus_authorize(m, &access, &p->owner_uid, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
-
-        set_defaults(&manager->config, &params);
-        r = source ? set_base(source, params.owner_uid, &params, error) : 0;
-        if (r >= 0)
-                r = bus_options_read(m, options, n_options, error);
-        if (r >= 0)
-                r = bus_tenant_check(params.owner_uid, params.tenant, error);
-        /* Whose it is to be is known only now. */
-        if (r >= 0 && source && params.tenant)
-                r = bus_find_template(params.owner_uid, params.tenant, params.base->id, &params.base, error);
-        if (r >= 0)
-                r = bus_parse_template_name(name, &base, &tag, error);
-        if (r >= 0)
-                r = bus_parse_aliases(aliases, error);
+        set_defaults(&manager->config, p);
+        r = read_build(m, name, source, &c, error);
         if (r < 0)
                 return r;
-        params.name = base;
-        params.tag = tag;
-        params.aliases = aliases;
-        for (; warm.n_copies < files.n; warm.n_copies++)
-                copies[warm.n_copies] = (TemplateCopy) { files.files[warm.n_copies].fd, files.files[warm.n_copies].name };
-        warm.setup = setup;
-        warm.steps = steps.steps;
-        warm.n_steps = steps.n;
-        warm.env = env;
-        params.warm = want_warm ? &warm : NULL;
-        r = want_warm ? 0 : check_cold(&warm, &build_policy, error);
-        if (r < 0)
-                return r;
-        const BusPolicyFor whom = { .actor = params.owner_uid, .tenant = params.tenant, .key = "template", .value = name };
-        r = load_given(m, &whom, &policy, &loaded, error);
+        const BusPolicyFor whom = { .actor = p->owner_uid, .tenant = p->tenant, .key = "template", .value = name };
+        r = load_given(m, &whom, &c.policy, &c.loaded, error);
         if (r > 0)
-                r = load_given(m, &whom, &build_policy, &build_loaded, error);
+                r = load_given(m, &whom, &c.build_policy, &c.build_loaded, error);
         if (r <= 0)
                 return r < 0 ? r : 1;
-        params.policy = policy.given ? &policy.rules : NULL;
-        params.build_policy = build_loaded;
+        p->policy = c.policy.given ? &c.policy.rules : NULL;
+        p->build_policy = c.build_loaded;
 
-        r = manager_build_template(manager, &params, &job, error);
+        r = manager_build_template(manager, p, &job, error);
         if (r < 0)
                 return r;
         return sd_bus_reply_method_return(m, "o", bus_path_put(path, CUBE_BUS_PATH_JOB, job->id));

@@ -17,6 +17,7 @@ void config_init(GatewayConfig *c) {
                 .rate = { .per_second = 20, .burst = 100 },
                 .upload_max = UINT64_C(2) * 1024 * 1024 * 1024,
                 .uploads_max = UINT64_C(8) * 1024 * 1024 * 1024,
+                .templates_max = 64,
                 .body_max = 1024 * 1024,
                 .connections_max = 1024,
                 .request_usec = 30 * USEC_PER_SEC,
@@ -106,6 +107,8 @@ static int set_key(GatewayConfig *c, const char *key, const char *value) {
                 return parse_upload_max(value, &c->upload_max);
         if (streq(key, "UploadsMax"))
                 return parse_upload_max(value, &c->uploads_max);
+        if (streq(key, "TemplatesMax"))
+                return parse_count(value, 1, 100000, &c->templates_max);
         if (streq(key, "ConnectionsMax"))
                 return parse_count(value, 1, 16384, &c->connections_max);
         if (streq(key, "RequestTimeoutSec"))

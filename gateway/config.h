@@ -18,6 +18,7 @@ typedef struct GatewayConfig {
         size_t body_max;             /* BodyMax=1M */
         uint64_t upload_max;         /* UploadMax=2G: the files of one step */
         uint64_t uploads_max;        /* UploadsMax=8G: all that is kept of a tenant's */
+        uint32_t templates_max;      /* TemplatesMax=64: builds of a tenant that are kept */
         uint32_t connections_max;    /* ConnectionsMax=1024 */
         uint64_t request_usec;       /* RequestTimeoutSec=30s: for a client to send one, and to take the answer */
         uint64_t keepalive_usec;     /* KeepAliveSec=650s */

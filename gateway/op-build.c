@@ -278,6 +278,15 @@ static void start_build(Request *r, const BuildSpec *s) {
         cubed_call_asking(r, m, k, on_started);
 }
 
+static uint32_t count_builds(const Request *r) {
+        TemplateName n;
+        uint32_t k = 0;
+
+        for (size_t i = 0; i < json_object_array_length(r->names); i++)
+                k += template_name_parse(json_object_array_get_idx(r->names, i), r->tenant, r->gateway->uid, &n) && n.is_build;
+        return k;
+}
+
 static void reply_no_source(Request *r) {
         const char *tag = r->ref.tag[0] ? r->ref.tag : "latest";
 
@@ -294,6 +303,11 @@ static void on_source(Request *r) {
 
         if (!r->template.cubed_id[0]) {
                 reply_no_source(r);
+                return;
+        }
+        if (count_builds(r) >= r->gateway->config.templates_max) {
+                request_reply_error(r, MHD_HTTP_FORBIDDEN, "This tenant has %u builds of templates, as many as TemplatesMax= allows; "
+                                    "delete some first", r->gateway->config.templates_max);
                 return;
         }
         /* It may have gone meanwhile, or been started by another request. */

@@ -344,3 +344,15 @@ def test_a_tenant_has_so_many_builds_at_once(gateway):
         ask(client, f'many-{i}')
     assert 'maximum number of concurrent template builds' in client.fails('POST', '/v3/templates', 429, {'name': 'one-more'})
     ask(gateway.client(), 'another-tenant')
+
+
+def test_a_tenant_has_so_many_templates(gateway, configured):
+    configured('TemplatesMax=2')
+    client = gateway.client()
+    built(client, 'first')
+    built(client, 'second')
+    build = ask(client, 'third')
+    assert b'as many as TemplatesMax= allows' in start(client, build, 403).body
+    client.call('DELETE', '/templates/first', status=204)
+    start(client, build)
+    assert wait(client, build)['status'] == 'ready'

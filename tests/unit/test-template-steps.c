@@ -134,6 +134,29 @@ TEST(a_directory_is_made_and_the_new_part_is_the_users) {
         assert_streq(state.cwd, "/");
 }
 
+/* With users of its own, below dir. */
+static int run_with_users(const TempDir *dir, const TemplateStep *s, StepState *state) {
+        _cleanup_(step_command_done) StepCommand c = {};
+        char script[512];
+        int status;
+
+        (void) snprintf(script, sizeof(script), "set -e; [ -d %s/etc ] || cp -a /etc %s/etc; mount --bind %s/etc /etc; "
+                        "mkdir -p %s/home; mount --bind %s/home /home; exec \"$@\"", dir->path, dir->path, dir->path, dir->path, dir->path);
+        const char *argv[24] = { "unshare", "--mount", "sh", "-c", script, "sh" };
+        assert_ok(step_command_make(s, state, &c));
+        for (size_t i = 0; c.argv[i]; i++)
+                argv[6 + i] = c.argv[i];
+        pid_t pid = fork();
+        if (pid == 0) {
+                (void) execvp(argv[0], (char **) argv);
+                _exit(127);
+        }
+        assert_true(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+        if (WEXITSTATUS(status) == 0)
+                assert_ok(step_state_apply(state, s, NULL, 0));
+        return WEXITSTATUS(status);
+}
+
 static void shell(const TempDir *dir, const char *command) {
         char text[1024];
 
@@ -182,4 +205,22 @@ TEST(a_directory_is_merged) {
         assert_eq(run(&STEP("COPY", archive, S("in"), S("to")), &state, out, sizeof(out)), 0);
         shell(&dir, "[ $(cat to/keep) = old ] && [ $(cat to/over) = new ] && [ $(cat to/real/l) = new ] && [ -L to/lib ] && "
               "[ $(readlink to/link) = over ] && [ -d to/sub ] && [ ! -e in.tar.d ]");
+}
+
+TEST(a_user_is_made_where_there_is_none) {
+        _cleanup_(step_state_done) StepState state = {};
+        _cleanup_(temp_dir_done) TempDir dir = temp_dir_make();
+
+        if (getuid() != 0)
+                test_skip("needs root");
+        assert_eq(run_with_users(&dir, &STEP("USER", S("games")), &state), 0);
+        shell(&dir, "cmp -s etc/passwd /etc/passwd");
+        assert_streq(state.user, "games");
+        assert_eq(run_with_users(&dir, &STEP("USER", S("cube-made")), &state), 0);
+        shell(&dir, "grep -q ^cube-made:x:[0-9]*:[0-9]*::/home/cube-made:/bin/bash$ etc/passwd && [ -d home/cube-made ]");
+        shell(&dir, "[ ! -e etc/sudoers.d/cube-made ] && ! grep -q ^cube-made: /etc/passwd");
+        assert_streq(state.user, "cube-made");
+        assert_eq(run_with_users(&dir, &STEP("USER", S("cube-made"), S("true")), &state), 0);
+        shell(&dir, "[ \"$(cat etc/sudoers.d/cube-made)\" = 'cube-made ALL=(ALL:ALL) NOPASSWD: ALL' ] && [ $(stat -c %a etc/sudoers.d/cube-made) = 440 ]");
+        shell(&dir, "grep -q ^cube-made::: etc/shadow || grep -q ^cube-made:: etc/shadow");
 }
