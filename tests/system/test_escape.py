@@ -123,6 +123,7 @@ def test_a_fork_bomb_stays_inside(neighbour):
         ctl_ok("kill", doomed)
 
 
+@pytest.mark.skipif(os.environ.get("CUBE_LONG") != "1", reason="takes long here; test_memory.py has it after each operation")
 def test_a_memory_bomb_meets_the_guests_own_killer(attacker, neighbour):
     with felt_by_nobody(attacker, neighbour):
         result = python(attacker, "taken = []\nwhile True: taken.append(b'x' * (4 << 20))")
