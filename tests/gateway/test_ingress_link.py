@@ -114,7 +114,7 @@ def test_answers_that_are_none_hold_nobody_up(haproxy, client, answer):
     h = haproxy(answer)
     assert client.create()
     # it is asked anew, again and again
-    wait_for('another try', lambda: h.joined > 1)
+    wait_for('another try', lambda: h.joined > 1, timeout=120)
     assert client.create()
     h.answer = good
     wait_for('all routes', lambda: h.next().startswith('commit'), timeout=60)
