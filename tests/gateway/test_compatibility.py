@@ -27,9 +27,9 @@ print(json.dumps({c.__name__: [n for n in dir(c) if n[0] != '_' and not isinstan
 
 
 def tables():
-    """{heading: [(JavaScript, Python, how)]}"""
+    """{heading: [(JavaScript, Python, how)]}, but for what dev/e2b-suite has written"""
     found = {}
-    for part in PAGE.read_text().split('\n## ')[1:]:
+    for part in re.sub('<!-- results .*?<!-- end of results -->', '', PAGE.read_text(), flags=re.S).split('\n## ')[1:]:
         rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in part.splitlines() if line.startswith('|')]
         found[part.split('\n')[0]] = rows[2:]
     return found
