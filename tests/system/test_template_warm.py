@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Templates whose guest was set up, started and saved: with a real root file system and its shell.
 
-One build has everything in it that can be right, for each takes a boot; those that fail share nothing.
+One build has everything in it that can be right, for each takes a boot; those that fail share nothing, and have no more than
+a shell in them.
 """
 
 import hashlib
@@ -13,14 +14,14 @@ import pytest
 
 import cubetest
 from cubetest import ctl, ctl_ok, wait_for
-from labhost import PLACE
+from labhost import PLACE, make_shell
 
 SERVER = "import http.server; http.server.HTTPServer(('127.0.0.1', 8000), http.server.SimpleHTTPRequestHandler).serve_forever()"
 ASK = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8000/mark').read().decode())"
 
 
-def arguments(name, *options):
-    return ["template", "build", name, "--from", f"{PLACE}/python.squashfs", *options]
+def arguments(name, source, *options):
+    return ["template", "build", name, "--from", source, *options]
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,15 @@ def app(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    return make_shell(tmp_path_factory.mktemp("shell"))
+
+
+@pytest.fixture(scope="module")
 def warm(app):
     """Its log. A server in the directory of user, which gets a file in time and says so."""
     log = cubetest.run("cubectl", *arguments(
-        "warm", "--user", "user", "--cwd", "/home/user", "--env", "COLOUR=blue",
+        "warm", f"{PLACE}/python.squashfs", "--user", "user", "--cwd", "/home/user", "--env", "COLOUR=blue",
         "--copy", f"{app}:/opt/deep/app", "--copy", f"{app}/blob:/usr/share/",
         "--setup", "echo $COLOUR $(id -un) $PWD",
         "--setup", "/opt/deep/app/bin/alias; cat /opt/deep/app/private || echo it-is-private",
@@ -96,18 +102,18 @@ if os.environ.get("CUBE_LONG") == "1":  # the box has them too
 
 
 @pytest.mark.parametrize("options, what", FAILURES.values(), ids=FAILURES)
-def test_a_failure_is_named_and_leaves_nothing(options, what):
+def test_a_failure_is_named_and_leaves_nothing(shell, options, what):
     before = cubetest.at_rest()
-    result = ctl(*arguments("broken", *options), timeout=900)
+    result = ctl(*arguments("broken", shell, *options), timeout=900)
     assert result.returncode == 1
     assert what in result.stderr.decode()
     assert ctl("template", "show", "broken").returncode == 1
     cubetest.nothing_left_since(before, but=["fds"])
 
 
-def test_a_cancel_in_the_guest_leaves_nothing():
+def test_a_cancel_in_the_guest_leaves_nothing(shell):
     before = cubetest.at_rest()
-    with subprocess.Popen(["cubectl", *arguments("broken", "--setup", "sleep 6000")], stdout=subprocess.PIPE,
+    with subprocess.Popen(["cubectl", *arguments("broken", shell, "--setup", "sleep 6000")], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:
         text = b""
         while b"[setup command 1 of 1]" not in text:
