@@ -143,7 +143,7 @@ GLUTTON = "taken = []\nwhile True: taken.append(bytearray(b'x' * (1 << 20)))"
 def test_no_memory_for_all_of_them(nothing_left):
     """cube.slice has less than its sandboxes want: one of them ends with a reason, the others and cubed go on."""
     mine = cubed_pid()
-    with created("--memory", "256M") as neighbour, created("--memory", "512M") as greedy:
+    with created() as neighbour, created() as greedy:
         keep(neighbour, "kept")
         current = int(run("systemctl", "show", "-P", "MemoryCurrent", "cube.slice", check=True).stdout)
         run("systemctl", "set-property", "--runtime", "cube.slice", f"MemoryMax={current + (64 << 20)}", "MemorySwapMax=0", check=True)
@@ -155,7 +155,7 @@ def test_no_memory_for_all_of_them(nothing_left):
             assert has(neighbour, "kept")
         finally:
             run("systemctl", "revert", "cube.slice", check=True)
-        with created("--memory", "256M") as other:
+        with created() as other:
             assert ctl_ok("exec", other, "--", "echo", "here") == "here\n"
     assert cubed_pid() == mine
 
@@ -176,7 +176,7 @@ def clock_moved(seconds):
 @pytest.mark.parametrize("seconds", [3 * 3600, -3 * 3600])
 def test_a_clock_that_jumps(nothing_left, seconds):
     """Lifetimes go on as they were, also for a cubed that is started then; a copy has the host's time."""
-    with created("--memory", "256M", "--timeout", "1h") as sandbox_id, created("--memory", "256M", "--timeout", "1h") as paused:
+    with created("--timeout", "1h") as sandbox_id, created("--timeout", "1h") as paused:
         keep(sandbox_id, "kept")
         keep(paused, "paused")
         ctl_ok("pause", paused)

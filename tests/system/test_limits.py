@@ -16,7 +16,7 @@ def scope_number(sandbox_id, name):
 
 def test_memory_max_is_the_wall_behind_it():
     """The scope's limit, lowered under a running guest, ends that sandbox and nothing else."""
-    with created("--memory", "256M") as neighbour, created("--memory", "256M") as sandbox_id:
+    with created() as neighbour, created() as sandbox_id:
         run("systemctl", "set-property", "--runtime", f"cube-{sandbox_id}.scope", "MemoryMax=160M", check=True)
         subprocess.run(["cubectl", "exec", sandbox_id, "--", "python3", "-c", "taken = []\nwhile True: taken.append(b'x' * (1 << 20))"],
                        timeout=120, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -26,7 +26,7 @@ def test_memory_max_is_the_wall_behind_it():
 
 
 def test_half_a_cpu_is_half_a_cpu():
-    with created("--memory", "256M") as sandbox_id:
+    with created() as sandbox_id:
         run("busctl", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
             "org.cubed.Cube1.Sandbox", "SetLimits", "a{sv}", "1", "cpu-quota", "t", "500000", check=True)
         assert run("systemctl", "show", "-P", "CPUQuotaPerSecUSec",
@@ -42,7 +42,7 @@ def test_half_a_cpu_is_half_a_cpu():
 
 
 def test_disk_is_as_large_as_asked_and_filling_it_is_the_guests_trouble():
-    with created("--memory", "256M", "--disk", "5G") as sandbox_id:
+    with created("--disk", "5G") as sandbox_id:
         size = int(ctl_ok("exec", sandbox_id, "--", "df", "--output=size", "-BM", "/").split()[-1].rstrip("M"))
         assert 4500 < size <= 5120
         result = ctl("exec", sandbox_id, "--", "sh", "-c", "fallocate -l 6G /root/big; echo still here")
@@ -50,7 +50,7 @@ def test_disk_is_as_large_as_asked_and_filling_it_is_the_guests_trouble():
 
 
 def test_lifetime_ends_it_with_a_reason():
-    sandbox_id = ctl_ok("create", "--memory", "256M", "--timeout", "5min").strip()
+    sandbox_id = ctl_ok("create", "--timeout", "5min").strip()
     run("busctl", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
         "org.cubed.Cube1.Sandbox", "SetTimeout", "t", "1000000", check=True)
     wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())

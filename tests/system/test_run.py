@@ -14,12 +14,12 @@ def test_run_keeps_streams_apart_and_passes_the_exit_status():
 
 
 def test_guest_has_a_kernel_and_memory_of_its_own():
-    result = ctl("run", "--memory", "256M", "--", "python3", "-c",
+    result = ctl("run", "--", "python3", "-c",
                  "import os; print(os.uname().nodename, os.sysconf('SC_PHYS_PAGES') * 4 // 1024)")
     assert result.returncode == 0, result.stderr
     hostname, mem_mib = result.stdout.split()
     assert hostname.decode() != os.uname().nodename
-    assert 180 <= int(mem_mib) <= 256
+    assert 400 <= int(mem_mib) <= 512
 
 
 def test_files_go_in_and_out_with_run(tmp_path):
