@@ -1,21 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a build in a Linux guest, on another template."""
+"""The steps of a build in a Linux guest, on a template whose own guest has left something on its disk."""
 
 import pathlib
 
 import pytest
 
 import cubetest
-from cubetest import ctl, wait_for
+from cubetest import ctl, ctl_ok, wait_for
 
 JOBS = pathlib.Path("/run/cubed/jobs")
 BUS = ("org.cubed.Cube1", "/org/cubed/Cube1", "org.cubed.Cube1.Manager")
 
 
-@pytest.fixture
-def derived():
-    yield "steps-done"
-    ctl("template", "rm", "steps-done")
+@pytest.fixture(scope="module")
+def names():
+    """Two templates, the second on the first, to be removed."""
+    yield "steps-below", "steps-above"
+    for name in ("steps-above", "steps-below"):
+        ctl("template", "rm", name)
+
+
+# As a client would send them, of COPY steps.
+MAKE_ARCHIVES = r"""
+set -e
+mkdir -p /.cube-build context/app/sub
+cd context
+echo "print('copied')" >app/main.py
+printf '#!/bin/sh\necho tool\n' >app/sub/tool
+echo one >one.txt
+tar -czf /.cube-build/1 app
+tar -cf /.cube-build/2 one.txt
+"""
 
 
 def property_of(job, name):
@@ -32,11 +47,35 @@ def derive(name, source, steps, *options):
     return property_of(job, "State"), (JOBS / f"{job.rsplit('/', 1)[1]}.log").read_text()
 
 
-def test_steps_on_another_template(derived):
-    state, log = derive(derived, "python", [("RUN", "echo below >/opt/below; echo root >/root/marker")])
+def test_steps_on_a_template_on_another_one(names):
+    below, above = names
+    state, log = derive(below, "python", [("RUN", "echo below >/opt/below; echo root >/root/marker")])
     assert state == "done", log
+    state, log = derive(above, below, [
+        ("RUN", "cat /opt/below; id -un; pwd"),
+        ("RUN", MAKE_ARCHIVES),
+        ("USER", "app", "true"),
+        ("WORKDIR", "/srv/app"),
+        ("ENV", "GREETING", "hello $HOME", "PATH", "/srv/app/sub:$PATH"),
+        ("COPY", "/.cube-build/1", "app", "/srv/app", "", "0755"),
+        ("COPY", "/.cube-build/2", "one.txt", "data/"),
+        ("RUN", 'id -un; pwd; echo "$GREETING"; python3 main.py; stat -c "%U %a %n" main.py data/one.txt'),
+        ("RUN", "id -un >/srv/app/by-root", "root"),
+        ("RUN", "rm -r /.cube-build", "root"),
+    ], "start", "s", "exec python3 -m http.server 8000", "ready", "s", "[ -e /srv/app/main.py ]")
+    assert state == "done", log
+    assert "below\nroot\n/root\n" in log
+    assert "app\n/srv/app\nhello /root\ncopied\napp 755 main.py\napp 644 data/one.txt\n" in log, log
+
+    i = ctl_ok("create", f"template:{above}").strip()
+    try:
+        out = ctl_ok("exec", i, "--", "sh", "-c", "id -un; pwd; cat /opt/below by-root; sub/tool; ls -a /; "
+                     "python3 -c 'import urllib.request; urllib.request.urlopen(\"http://127.0.0.1:8000/\")' && echo serves")
+        assert out.startswith("app\n/srv/app\nbelow\nroot\ntool\n") and out.endswith("serves\n") and ".cube-build" not in out, out
+    finally:
+        ctl_ok("kill", i)
 
 
-def test_a_step_that_fails():
+def test_a_step_that_fails(names):
     state, log = derive("steps-failed", "python", [("RUN", "true"), ("RUN", "echo to stderr >&2; exit 7")])
     assert state == "failed" and "to stderr\n" in log and "step 2 of 2 (RUN) ended with exit status 7" in log, log
