@@ -44,8 +44,9 @@ static bool check_rate(Gateway *g, Request *r, Key *key) {
         return false;
 }
 
-/* Of requests under way as of all else; false: answered. */
-static bool take_share(Gateway *g, Request *r) {
+bool gateway_take_share(Request *r) {
+        Gateway *g = r->gateway;
+
         int k = share_get(&g->shares, r->tenant, &r->share);
 
         if (k >= 0 && share_may_take(r->share->n_requests - 1, g->shares.n_requests - 1, g->config.connections_max, 1))
@@ -74,7 +75,7 @@ static bool check_key(Gateway *g, Request *r) {
         }
         strcpy(r->key, key->id);
         strcpy(r->tenant, key->tenant);
-        return check_rate(g, r, key) && take_share(g, r);
+        return check_rate(g, r, key) && gateway_take_share(r);
 }
 
 static void on_begin(Request *r, void *userdata) {

@@ -41,3 +41,5 @@ struct Gateway {
 };
 
 int gateway_listen(Gateway *g, int listen_fd);
+/* Once its tenant is known: of requests under way as of all else; false: answered. */
+bool gateway_take_share(Request *r);

@@ -15,6 +15,8 @@
 
 #define URL_SECONDS (2 * 60 * 60)
 #define HOST_MAX 255U
+/* Of a tenant: more than the builds that he may have under way can need. */
+#define UPLOADS_TENANT_MAX 4096U
 
 /* Of what the client has called us by, which only he hears again. */
 static bool host_valid(const char *s) {
@@ -86,7 +88,7 @@ static bool is_permitted(Request *r) {
 
 void op_upload_begin(Request *r) {
         const GatewayConfig *c = &r->gateway->config;
-        const UploadLimits limits = { .one_max = c->upload_max, .all_max = c->uploads_max };
+        const UploadLimits limits = { .one_max = c->upload_max, .all_max = c->uploads_max, .n_max = UPLOADS_TENANT_MAX };
         const char *length = request_header(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
         uint64_t bytes;
 
@@ -94,6 +96,9 @@ void op_upload_begin(Request *r) {
                 request_reply_error(r, MHD_HTTP_FORBIDDEN, "This URL is not valid, or not any more: ask for another one");
                 return;
         }
+        /* It has no key that would have been looked at. */
+        if (!gateway_take_share(r))
+                return;
         if (!length || parse_u64(length, &bytes) < 0) {
                 request_reply_error(r, MHD_HTTP_LENGTH_REQUIRED, "An upload has to say its Content-Length");
                 return;

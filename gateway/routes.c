@@ -166,7 +166,7 @@ void route(Request *r) {
                 return;
         }
         size_t cost = body_cost(r->body, r->body_size);
-        if (cost <= BODY_COST_MAX && !request_take_room(r, cost))
+        if (cost > 0 && cost <= BODY_COST_MAX && !request_take_room(r, cost))
                 return;
         int k = body_parse(r->body, r->body_size, &r->json, &error);
         if (k >= 0 && found->body && !r->json)

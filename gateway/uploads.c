@@ -114,8 +114,8 @@ bool uploads_have(int files_fd, const char *tenant, const char *hash) {
         return utimensat(files_fd, path_of(path, tenant, hash), NULL, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* The size of all of them, and the oldest that could go: not one that is on its way. */
-static uint64_t survey(int fd, char ret_oldest[static NAME_SIZE]) {
+/* The size of all of them, how many they are, and the oldest that could go: not one that is on its way. */
+static uint64_t survey(int fd, size_t *ret_n, char ret_oldest[static NAME_SIZE]) {
         DIR *d = list(fd);
         struct timespec oldest = {};
         const char *name;
@@ -123,8 +123,10 @@ static uint64_t survey(int fd, char ret_oldest[static NAME_SIZE]) {
         struct stat st;
 
         *ret_oldest = 0;
+        *ret_n = 0;
         while (d && next(d, &name, &st) > 0) {
                 all += (uint64_t) st.st_size;
+                (*ret_n)++;
                 if (*name == '.' || strlen(name) >= NAME_SIZE)
                         continue;
                 if (*ret_oldest && (st.st_mtim.tv_sec > oldest.tv_sec ||
@@ -140,10 +142,11 @@ static uint64_t survey(int fd, char ret_oldest[static NAME_SIZE]) {
 
 static int make_room(int fd, uint64_t bytes, const UploadLimits *limits) {
         char oldest[NAME_SIZE];
+        size_t n;
 
         if (bytes > limits->one_max || bytes > limits->all_max)
                 return -EFBIG;
-        while (survey(fd, oldest) > limits->all_max - bytes) {
+        while (survey(fd, &n, oldest) > limits->all_max - bytes || n >= limits->n_max) {
                 if (!*oldest)
                         return -ENOSPC;
                 if (unlinkat(fd, oldest, 0) < 0)

@@ -14,6 +14,7 @@ typedef struct Upload Upload;
 
 typedef struct UploadLimits {
         uint64_t one_max, all_max;  /* bytes; of one, and of all of a tenant */
+        size_t n_max;               /* of all of a tenant: the smallest takes an inode, and is looked at each time */
 } UploadLimits;
 
 /* Both directories below the state directory, files/ and builds/; what is older than a day in them goes. */

@@ -234,6 +234,28 @@ def test_a_client_that_vanishes_leaves_no_part_of_an_upload(gateway, client):
     gw.wait_for('its end', lambda: not os.listdir(files))
 
 
+def test_uploads_of_one_tenant_leave_room_for_others(gateway, configured):
+    configured('ConnectionsMax=8')
+    client, other = gateway.client(), gateway.client()
+    path, _ = url(client, ask(client, 'many'), '56' * 32)
+    under_way = []
+    for _ in range(4):
+        c = gw.UnixConnection(gateway.socket)
+        c.putrequest('PUT', path)
+        c.putheader('Content-Length', '1000')
+        c.endheaders()
+        under_way.append(c)
+    files = gateway.state / 'files' / re.search('key=([a-z0-9]+)', path)[1]
+    gw.wait_for('the parts', lambda: files.is_dir() and len(os.listdir(files)) == 4)
+    reply = put(gateway, path, archive(x=b'1'))
+    assert reply.status == 503 and reply.json['message'] == 'Too many requests at once, try again'
+    assert put(gateway, url(other, ask(other, 'one'))[0], archive(x=b'1')).status == 200
+    for c in under_way:
+        c.close()
+    gw.wait_for('their end', lambda: not os.listdir(files))
+    assert put(gateway, path, archive(x=b'1')).status == 200
+
+
 def test_tags(client):
     first, second = built(client, 'tagged:v1'), built(client, 'tagged:v2')
     assert first['templateID'] == second['templateID']

@@ -15,6 +15,7 @@
 
 #define HASH "abababababababababababababababababababababababababababababababab"
 #define OTHER "cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"
+#define THIRD "efefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefef"
 
 static json_object *json(const char *text) {
         json_object *o = json_tokener_parse(text);
@@ -192,7 +193,7 @@ static void store_done(Store *s) {
         temp_dir_done(&s->dir);
 }
 
-static const UploadLimits limits = { .one_max = 1000, .all_max = 1500 };
+static const UploadLimits limits = { .one_max = 1000, .all_max = 1500, .n_max = 2 };
 
 static int upload(Store *s, const char *tenant, const char *hash, size_t size) {
         uint8_t data[2000] = { 0x1f, 0x8b, 8 };
@@ -252,6 +253,26 @@ TEST(the_oldest_makes_room) {
         assert_ok(upload(&s, "t1", OTHER, 1000));
         assert_true(!uploads_have(s.files_fd, "t1", HASH) && uploads_have(s.files_fd, "t1", OTHER) && uploads_have(s.files_fd, "t2", HASH));
         assert_eq(upload(&s, "t1", HASH, 1001), -EFBIG);
+}
+
+TEST(many_small_ones_make_room_too) {
+        _cleanup_(store_done) Store s = store_make();
+        const struct timespec past[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
+        Upload *first, *second, *third;
+
+        assert_ok(upload(&s, "t1", HASH, 3));
+        assert_ok(utimensat(s.files_fd, "t1/" HASH, past, 0));
+        assert_ok(upload(&s, "t1", OTHER, 3));
+        assert_ok(upload(&s, "t1", THIRD, 3));
+        assert_true(!uploads_have(s.files_fd, "t1", HASH) && uploads_have(s.files_fd, "t1", OTHER) && uploads_have(s.files_fd, "t1", THIRD));
+        /* Those on their way stay. */
+        assert_ok(upload_new(s.files_fd, "t1", HASH, 3, &limits, &first));
+        assert_ok(upload_new(s.files_fd, "t1", HASH, 3, &limits, &second));
+        assert_eq(upload_new(s.files_fd, "t1", HASH, 3, &limits, &third), -ENOSPC);
+        upload_free(first);
+        assert_ok(upload_new(s.files_fd, "t1", HASH, 3, &limits, &third));
+        upload_free(second);
+        upload_free(third);
 }
 
 TEST(a_build_keeps_its_files) {
