@@ -8,7 +8,7 @@
 #include "gateway/log.h"
 #include "gateway/uploads.h"
 
-/* All together, and of a tenant those that are not over. */
+/* All together, and of a tenant those that are not over; but none may have more than he leaves to the others. */
 #define BUILDS_MAX 64U
 #define BUILDS_TENANT_MAX 16U
 #define READ_SIZE 16384U
@@ -71,14 +71,17 @@ Builds *builds_free(Builds *b) {
         return NULL;
 }
 
+/* Somebody waits for it. */
+static bool is_open(const Build *b, uint64_t now_usec) {
+        return b->state == BUILD_BUILDING || (b->state == BUILD_WAITING && now_usec - b->created_usec <= WAITING_USEC);
+}
+
 /* The oldest of those that nobody waits for. */
-static bool drop_one(Builds *b) {
-        uint64_t now = wall_usec();
+static bool drop_one(Builds *b, uint64_t now_usec) {
         Build *oldest = NULL;
 
         for (Build *i = b->first; i; i = i->next)
-                if (i->state == BUILD_READY || i->state == BUILD_ERROR ||
-                    (i->state == BUILD_WAITING && now - i->created_usec > WAITING_USEC))
+                if (!is_open(i, now_usec))
                         oldest = i;
         if (oldest)
                 build_free(oldest);
@@ -86,19 +89,22 @@ static bool drop_one(Builds *b) {
 }
 
 int build_new(Builds *b, const char *tenant, const BuildRequest *request, Build **ret) {
-        size_t n = 0;
+        uint64_t now = wall_usec();
+        size_t own = 0, all = 0;
 
-        for (Build *i = b->first; i; i = i->next)
-                n += streq(i->tenant, tenant) && (i->state == BUILD_WAITING || i->state == BUILD_BUILDING);
-        if (n >= BUILDS_TENANT_MAX)
+        for (Build *i = b->first; i; i = i->next) {
+                all += is_open(i, now);
+                own += is_open(i, now) && streq(i->tenant, tenant);
+        }
+        if (own >= BUILDS_TENANT_MAX || !share_may_take(own, all, BUILDS_MAX, 1))
                 return -EBUSY;
-        if (b->n >= BUILDS_MAX && !drop_one(b))
+        if (b->n >= BUILDS_MAX && !drop_one(b, now))
                 return -EBUSY;
         Build *build = new0(Build, 1);
         if (!build)
                 return -ENOMEM;
 
-        *build = (Build) { .builds = b, .request = *request, .created_usec = wall_usec(), .log_fd = -EBADF, .next = b->first };
+        *build = (Build) { .builds = b, .request = *request, .created_usec = now, .log_fd = -EBADF, .next = b->first };
         build_id_new(build->id);
         template_public_id(tenant, request->name, build->template_id);
         strcpy(build->tenant, tenant);

@@ -368,6 +368,14 @@ def test_a_tenant_has_so_many_builds_at_once(gateway):
     ask(gateway.client(), 'another-tenant')
 
 
+def test_there_is_always_some_for_who_comes_next(gateway):
+    for _ in range(5):
+        client = gateway.client()
+        for i in range(16):
+            client.raw('POST', '/v3/templates', gw.json.dumps({'name': f'many-{i}'}))
+    ask(gateway.client(), 'another-tenant')
+
+
 def test_a_tenant_has_so_many_templates(gateway, configured):
     configured('TemplatesMax=2')
     client = gateway.client()
