@@ -5,7 +5,9 @@ import io
 import os
 import tarfile
 
-from cubetest import wait_for
+import pytest
+
+from cubetest import as_user, bus, wait_for
 from test_gateway import Connection, call, key, listening, output  # noqa: F401
 
 HASH = "ab" * 32
@@ -68,3 +70,26 @@ def test_a_step_that_fails(key, template):  # noqa: F811
     assert end["status"] == "error" and end["reason"]["step"] == "2", end
     assert end["reason"]["message"].startswith("step 2 of 2 (RUN) ended with exit status 3")
     assert call("GET", "/templates/aliases/failing:v1", key)[0] == 404
+
+
+@pytest.mark.parametrize("method, arguments", [
+    ("RemoveTemplate", ["s", "{}"]),
+    ("AliasTemplate", ["ss", "seized:v1", "{}"]),
+    ("AliasTemplate", ["ss", "{}", ""]),
+])
+def test_what_others_built_is_none_of_its_business(key, template, method, arguments):  # noqa: F811
+    name = template()
+    refused = as_user("cube-gateway", "busctl", "call", "org.cubed.Cube1", "/org/cubed/Cube1", "org.cubed.Cube1.Manager", method,
+                      *(a.format(name) for a in arguments))
+    assert b"Access denied" in refused.stderr, refused
+    assert name in output("cubectl", "template", "list") and "seized" not in output("cubectl", "template", "list")
+
+
+def test_nor_are_their_jobs(key, template):  # noqa: F811
+    template()
+    objects = bus().get_object("org.cubed.Cube1", "/org/cubed/Cube1", introspect=False).GetManagedObjects(
+        dbus_interface="org.freedesktop.DBus.ObjectManager")
+    jobs = [path for path, interfaces in objects.items() if interfaces.get("org.cubed.Cube1.Job", {}).get("Owner") == 0]
+    assert jobs
+    refused = as_user("cube-gateway", "busctl", "call", "org.cubed.Cube1", jobs[0], "org.cubed.Cube1.Job", "OpenLog")
+    assert b"Access denied" in refused.stderr, refused
