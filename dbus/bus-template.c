@@ -29,16 +29,18 @@ static void set_defaults(const Config *config, TemplateBuildParams *params) {
         params->kernel_path = config->kernel_path;
 }
 
-/* What a template on another one is to be like, where nothing is said. */
-static int set_base(const char *source, uid_t actor, TemplateBuildParams *params, sd_bus_error *error) {
+/* What a template on another one is to be like, where nothing was said. A name is one of whose it is to be. */
+static int set_base(const char *source, TemplateBuildParams *params, sd_bus_error *error) {
         Template *t;
 
-        int r = bus_find_template(actor, NULL, source, &t, error);
+        int r = bus_find_template(params->owner_uid, params->tenant, source, &t, error);
         if (r < 0)
                 return r;
         params->base = t;
-        params->mem_bytes = t->mem_bytes;
-        params->cpus = t->cpus;
+        if (params->mem_bytes == 0)
+                params->mem_bytes = t->mem_bytes;
+        if (params->cpus == 0)
+                params->cpus = t->cpus;
         params->disk_bytes = t->disk_bytes;
         params->cmdline = t->cmdline;
         return 0;
@@ -107,14 +109,15 @@ static int read_build_options(sd_bus_message *m, BuildCall *c, bool on_another, 
 static int read_build(sd_bus_message *m, const char *name, const char *source, BuildCall *c, sd_bus_error *error) {
         TemplateBuildParams *p = &c->params;
 
-        int r = source ? set_base(source, p->owner_uid, p, error) : 0;
-        if (r >= 0)
-                r = read_build_options(m, c, source, error);
+        if (source) {
+                p->mem_bytes = 0;
+                p->cpus = 0;
+        }
+        int r = read_build_options(m, c, source, error);
         if (r >= 0)
                 r = bus_tenant_check(p->owner_uid, p->tenant, error);
-        /* Whose it is to be is known only now. */
-        if (r >= 0 && source && p->tenant)
-                r = bus_find_template(p->owner_uid, p->tenant, p->base->id, &p->base, error);
+        if (r >= 0 && source)
+                r = set_base(source, p, error);
         if (r >= 0)
                 r = bus_parse_template_name(name, &c->base, &c->tag, error);
         if (r >= 0)

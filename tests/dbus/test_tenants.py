@@ -194,6 +194,17 @@ def test_templates(tenants):
     assert made(tenants, 'other', source='template:python')
 
 
+@pytest.mark.parametrize('tenant, ref, found', [
+    ('acme', 'tools', True), ('evil', 'tools', True), ('acme', 'tacmeacmeacmea', True), ('other', 'python', True),
+    ('other', 'tools', False), ('other', 'tacmeacmeacmea', False), ('evil', 'tacmeacmeacmea', False),
+])
+def test_a_build_stands_on_a_template_that_its_tenant_may_use(tenants, tenant, ref, found):
+    """By name as by id, as a create does."""
+    result = call(tenants, *MANAGER, 'DeriveTemplate', 'ssa{sv}', 'derived', ref, *flat(('tenant', 's', tenant)))
+    assert (result.returncode == 0) == found, result
+    assert found or f"No template '{ref}'" in result.stderr
+
+
 def test_special_ranges_are_opened_for_a_tenant(tenants):
     policy = ('network-policy', 'a{sv}', '1', 'allow', 'as', '1', '10.0.0.0/8')
 
