@@ -156,14 +156,6 @@ static void on_cancel(Job *j, void *userdata) {
         template_build_cancel(b->build);
 }
 
-size_t manager_count_jobs(const Manager *m) {
-        size_t n = 0;
-
-        for (size_t i = 0; i < m->n_jobs; i++)
-                n += m->jobs[i]->state == JOB_RUNNING;
-        return n;
-}
-
 static const TemplateBuildCallbacks callbacks = {
         .progress = on_progress,
         .log = on_log,
@@ -215,8 +207,9 @@ static int start_build(BuildJob *b, const TemplateBuildParams *params, sd_bus_er
 int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **ret, sd_bus_error *error) {
         char subject[160];
 
-        if (manager_count_jobs(m) >= BUILDS_MAX)
-                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%u templates are being built already; wait for one to end", BUILDS_MAX);
+        int r = job_may_begin(m, params->owner_uid, params->tenant, error);
+        if (r < 0)
+                return r;
         BuildJob *b = new0(BuildJob, 1);
         if (!b)
                 return sd_bus_error_set_errno(error, ENOMEM);
@@ -224,7 +217,7 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         b->policy = params->build_policy ? loaded_policy_ref(params->build_policy) : NULL;
 
         (void) snprintf(subject, sizeof(subject), "%s:%s", params->name, params->tag ? params->tag : TEMPLATE_TAG_DEFAULT);
-        int r = start_build(b, params, error);
+        r = start_build(b, params, error);
         if (r >= 0) {
                 r = job_new(m, "build-template", subject, params->owner_uid, on_cancel, b, &b->job);
                 if (r < 0)

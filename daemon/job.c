@@ -229,6 +229,24 @@ int job_new(Manager *m, const char *kind, const char *subject, uid_t owner_uid, 
         return 0;
 }
 
+int job_may_begin(const Manager *m, uid_t owner_uid, const char *tenant, sd_bus_error *error) {
+        size_t max = JOBS_RUNNING_MAX - !isempty(tenant), all = 0, own = 0;
+
+        for (size_t i = 0; i < m->n_jobs; i++) {
+                const Job *j = m->jobs[i];
+                if (j->state != JOB_RUNNING)
+                        continue;
+                all++;
+                own += tenant_same(j->owner_uid, j->tenant, owner_uid, tenant);
+        }
+        if (all >= max)
+                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%zu templates are being worked on already; wait for one to end", all);
+        if (!isempty(tenant) && own >= max - all)
+                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%zu templates of tenant %s are being worked on already; wait for one to end",
+                                         own, tenant);
+        return 0;
+}
+
 void job_set_tenant(Job *j, const char *tenant) {
         tenant_name_copy(j->tenant, tenant);
         job_save(j);

@@ -48,9 +48,6 @@ void manager_remove_sandbox(Manager *m, Sandbox *s);
 void manager_update_status(Manager *m);
 /* Names of templates changed: tells whose. */
 void manager_tell_renamed(Manager *m);
-/* Builds, exports and imports at a time. */
-#define BUILDS_MAX 4U
-size_t manager_count_jobs(const Manager *m);
 /* A new one is in the store. */
 void manager_announce_template(Manager *m, Template *t);
 /* What a template's sandboxes start from goes with it, or with the build that came to nothing. */

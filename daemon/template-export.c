@@ -174,8 +174,9 @@ static int start(Export *x, const Template *t, int out_fd) {
 int manager_export_template(Manager *m, const Template *t, uid_t actor, int out_fd, Job **ret, sd_bus_error *error) {
         char subject[160];
 
-        if (manager_count_jobs(m) >= BUILDS_MAX)
-                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%u templates are being worked on already; wait for one to end", BUILDS_MAX);
+        int r = job_may_begin(m, actor, NULL, error);
+        if (r < 0)
+                return r;
         _cleanup_(export_freep) Export *x = new0(Export, 1);
         if (!x)
                 return sd_bus_error_set_errno(error, ENOMEM);
@@ -183,7 +184,7 @@ int manager_export_template(Manager *m, const Template *t, uid_t actor, int out_
         x->progress = PACK_PROGRESS_NONE;
         x->template_id = strdup(t->id);
         (void) snprintf(subject, sizeof(subject), "%s:%s", t->name, t->tag);
-        int r = x->template_id ? start(x, t, out_fd) : -ENOMEM;
+        r = x->template_id ? start(x, t, out_fd) : -ENOMEM;
         if (r < 0)
                 return sd_bus_error_set_errnof(error, -r, "Template %s can't be exported: %s", t->id, strerror(-r));
         r = job_new(m, "export-template", subject, actor, on_cancel, x, &x->job);

@@ -510,9 +510,10 @@ int manager_import_template(Manager *m, const TemplateImportParams *p, Job **ret
         _cleanup_(import_freep) Import *i = NULL;
         char subject[160] = "";
 
-        if (manager_count_jobs(m) >= BUILDS_MAX)
-                return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%u templates are being worked on already; wait for one to end", BUILDS_MAX);
-        int r = import_new(m, p, &i);
+        int r = job_may_begin(m, p->owner_uid, p->tenant, error);
+        if (r < 0)
+                return r;
+        r = import_new(m, p, &i);
         if (r >= 0)
                 r = make_directory(i);
         if (p->name)

@@ -138,6 +138,33 @@ TEST(only_the_last_ones_are_kept) {
         assert_true(manager_find_job(&manager, first->id) == first);
 }
 
+static Job *begin(uid_t owner, const char *tenant) {
+        Job *j;
+
+        if (job_may_begin(&manager, owner, tenant, NULL) < 0)
+                return NULL;
+        assert_ok(job_new(&manager, "build-template", "a:b", owner, on_cancel, NULL, &j));
+        job_set_tenant(j, tenant);
+        return j;
+}
+
+TEST(one_tenant_leaves_room_for_the_others_and_all_of_them_for_the_host) {
+        setup();
+        Job *first = begin(1000, "acme");
+        assert_true(first && begin(1000, "acme") && !begin(1000, "acme"));
+        assert_true(begin(1000, "evil") && !begin(1000, "other"));
+        assert_true(begin(0, NULL) && !begin(0, NULL));
+        job_done(first, "tttttttttttt");
+        assert_true(!begin(1000, "acme") && !begin(1000, "other") && begin(0, NULL));
+}
+
+TEST(who_is_no_tenant_may_have_all) {
+        setup();
+        for (unsigned i = 0; i < JOBS_RUNNING_MAX; i++)
+                assert_true(begin(1000, NULL));
+        assert_true(!begin(1000, NULL) && !begin(1000, "acme"));
+}
+
 TEST(a_restart_finds_the_running_one_failed) {
         sd_bus_error e = SD_BUS_ERROR_NULL;
         char id[21], other[21], buf[100];
