@@ -90,7 +90,10 @@ static int make_host_key(const char *path) {
 }
 
 static void warn_config(void *userdata, const char *path, unsigned line, const char *message) {
-        (void) log_full_errno(LOG_WARNING, 0, "%s:%u: %s, ignored", path, line, message);
+        if (line == 0)
+                (void) log_full_errno(LOG_ERR, 0, "The configuration %s %s", path, message);
+        else
+                (void) log_full_errno(LOG_WARNING, 0, "%s:%u: %s, ignored", path, line, message);
 }
 
 static int path_in(const char *directory, const char *what, const char *name, char **ret) {
@@ -148,9 +151,8 @@ static int open_uploads(Gateway *g, const Arguments *a) {
 static int load_all(Gateway *g, const Arguments *a) {
         config_init(&g->config);
         int r = config_load(&g->config, a->config, warn_config, NULL);
-        if (r < 0)
-                return log_error_errno(r, "The configuration %s could not be read: %m", a->config);
-        r = load_host_key(g, a);
+        if (r >= 0)
+                r = load_host_key(g, a);
         if (r >= 0)
                 r = load_keys(g, a);
         return r < 0 ? r : open_uploads(g, a);
