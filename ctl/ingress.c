@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "base/fd-util.h"
@@ -171,6 +172,10 @@ static int ingress_setup(int argc, char **argv) {
                 r = take_address(o.spec.http, "127.0.0.1", HTTP_PORT);
         if (r >= 0 && *o.spec.domain && !*o.spec.https)
                 r = take_address(o.spec.https, "127.0.0.1", HTTPS_PORT);
+        if (r >= 0 && ingress_addresses_collide(o.spec.http, o.spec.https))
+                r = ctl_usage("%s and %s collide: --listen= (TLS) and --listen-plain= (without) need a port each.", o.spec.https, o.spec.http);
+        /* The gateway and clients, which are not root, read what is made here. */
+        (void) umask(0022);
         if (r >= 0)
                 r = ingress_files_write(o.root, &o.spec);
         if (r >= 0 && *o.spec.domain)
