@@ -11,6 +11,7 @@
 #include "gateway/builds.h"
 #include "gateway/bus-keys.h"
 #include "gateway/cubed.h"
+#include "gateway/endings.h"
 #include "gateway/ingress.h"
 #include "gateway/log.h"
 #include "gateway/uploads.h"
@@ -178,11 +179,16 @@ static int start(Gateway *g, int listen_fd, const char *ingress) {
                 r = sd_bus_open_system(&g->bus);
         if (r >= 0)
                 r = sd_bus_attach_event(g->bus, g->event, 0);
+        /* stop() has something left to say. */
+        if (r >= 0)
+                r = sd_bus_set_close_on_exit(g->bus, false);
         /* Without a bus there is nothing to do: systemd starts us again. */
         if (r >= 0)
                 r = sd_bus_set_exit_on_disconnect(g->bus, true);
         if (r >= 0)
                 r = cubed_new(g->bus, &g->cubed);
+        if (r >= 0)
+                r = endings_new(g->bus, &g->endings);
         if (r >= 0)
                 r = metrics_new(&g->metrics);
         if (r >= 0)
@@ -210,6 +216,7 @@ static void stop(Gateway *g) {
         ingress_free(g->ingress);
         bus_keys_free(g->bus_keys);
         builds_free(g->builds);
+        endings_free(g->endings);
         cubed_free(g->cubed);
         metrics_free(g->metrics);
         keys_free(g->keys);
