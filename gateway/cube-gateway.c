@@ -132,9 +132,10 @@ static int load_keys(Gateway *g, const Arguments *a) {
         r = keys_load(path, &g->keys);
         if (r >= 0)
                 return 0;
-        if (asprintf(&g->keys_error, "%s %s%s: put it back from a copy, or remove it and make new keys; then 'systemctl restart "
-                     "cube-gateway'", path, r == -EBADMSG ? "is damaged" : "could not be read: ",
-                     r == -EBADMSG ? "" : strerror(-r)) < 0) {
+        if (asprintf(&g->keys_error, "%s %s%s: %s; then 'systemctl restart cube-gateway'", path,
+                     r == -EBADMSG ? "is damaged" : "could not be read: ", r == -EBADMSG ? "" : strerror(-r),
+                     r == -EACCES ? "make it readable for user cube-gateway"
+                                  : "put it back from a copy, or remove it and make new keys") < 0) {
                 g->keys_error = NULL;
                 return log_error_errno(-ENOMEM, "The API keys could not be read from %s: %m", path);
         }
