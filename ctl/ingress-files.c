@@ -65,6 +65,14 @@ const char *ingress_address_port(const char *address) {
         return colon ? colon + 1 : "";
 }
 
+static bool is_any(const char *address) {
+        return startswith(address, "0.0.0.0:") || startswith(address, "[::]:");
+}
+
+bool ingress_addresses_collide(const char *a, const char *b) {
+        return streq(ingress_address_port(a), ingress_address_port(b)) && (streq(a, b) || is_any(a) || is_any(b));
+}
+
 /* A wildcard counts only above a name that has a dot itself. */
 bool ingress_domain_valid(const char *s) {
         size_t label = 0;

@@ -22,6 +22,8 @@ typedef struct IngressSpec {
 /* ADDRESS, ADDRESS:PORT, [ADDRESS6], [ADDRESS6]:PORT or PORT. */
 int ingress_address_parse(const char *s, uint16_t default_port, char ret[static INGRESS_ADDRESS_MAX]);
 bool ingress_address_is_loopback(const char *address);
+/* haproxy would listen with both on one port, and connections go to either. */
+bool ingress_addresses_collide(const char *a, const char *b);
 const char *ingress_address_port(const char *address);
 bool ingress_domain_valid(const char *s);
 

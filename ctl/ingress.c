@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "base/fd-util.h"
@@ -171,6 +172,10 @@ static int ingress_setup(int argc, char **argv) {
                 r = take_address(o.spec.http, "127.0.0.1", HTTP_PORT);
         if (r >= 0 && *o.spec.domain && !*o.spec.https)
                 r = take_address(o.spec.https, "127.0.0.1", HTTPS_PORT);
+        if (r >= 0 && ingress_addresses_collide(o.spec.http, o.spec.https))
+                r = ctl_usage("%s and %s collide: --listen= (TLS) and --listen-plain= (without) need a port each.", o.spec.https, o.spec.http);
+        /* The gateway and clients, which are not root, read what is made here. */
+        (void) umask(0022);
         if (r >= 0)
                 r = ingress_files_write(o.root, &o.spec);
         if (r >= 0 && *o.spec.domain)
@@ -233,13 +238,16 @@ static void print_routes(void) {
                 printf("   Routes: none was told yet, by cube-gateway.service\n");
 }
 
-static void print_state(sd_bus *bus, const char *what, const char *unit_path) {
+static void print_state(sd_bus *bus, const char *what, const char *unit, const char *unit_path) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_free_ char *state = NULL;
 
         int r = sd_bus_get_property_string(bus, "org.freedesktop.systemd1", unit_path, "org.freedesktop.systemd1.Unit", "ActiveState",
                                            &error, &state);
-        printf("%s %s\n", what, r < 0 ? "not known" : state);
+        printf("%s %s", what, r < 0 ? "not known" : state);
+        if (r >= 0 && (streq(state, "failed") || streq(state, "activating")))
+                printf(" ('journalctl -u %s' says why)", unit);
+        printf("\n");
 }
 
 static int ingress_status(int argc, char **argv) {
@@ -257,8 +265,8 @@ static int ingress_status(int argc, char **argv) {
         printf("     HTTP: %s\n", o.spec.http);
         if (*o.spec.https)
                 printf("    HTTPS: %s\n", o.spec.https);
-        print_state(bus, "  haproxy:", "/org/freedesktop/systemd1/unit/cube_2dingress_2eservice");
-        print_state(bus, "  Gateway:", "/org/freedesktop/systemd1/unit/cube_2dgateway_2eservice");
+        print_state(bus, "  haproxy:", "cube-ingress", "/org/freedesktop/systemd1/unit/cube_2dingress_2eservice");
+        print_state(bus, "  Gateway:", "cube-gateway", "/org/freedesktop/systemd1/unit/cube_2dgateway_2eservice");
         print_routes();
         return fflush(stdout) == 0 ? 0 : -EIO;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
 #include "dbus/bus-polkit.h"
 #include "dbus/bus-util.h"
 
@@ -12,12 +13,17 @@
 /* A person may take his time over a password, and ends it by leaving. */
 #define INTERACTION_TIMEOUT_USEC (5 * 60 * USEC_PER_SEC)
 
+/* A time-out of the bus comes later than this. */
+#define ENDED_USEC (10 * USEC_PER_SEC)
+
 typedef struct Question {
         Polkit *polkit;
         sd_bus_message *message;
         uid_t actor;
         char *action, *key, *value;
         bool interactive;
+        bool again;                 /* polkit ended over it once */
+        uint64_t asked_usec;
         sd_bus_slot *slot;          /* set while polkit has not answered */
         sd_event_source *drop;      /* set once it has */
         int answer;                 /* 1, or negative with error */
@@ -149,11 +155,23 @@ static int on_drop(sd_event_source *source, void *userdata) {
         return 0;
 }
 
+static int call_polkit(Question *q);
+
+/* It was restarted, as when its package is upgraded: the next one is there, or started by the question. */
+static bool ended_over(const Question *q, sd_bus_message *answer) {
+        return sd_bus_message_is_method_error(answer, SD_BUS_ERROR_NO_REPLY) && now_usec() - q->asked_usec < ENDED_USEC;
+}
+
 static int on_answer(sd_bus_message *answer, void *userdata, sd_bus_error *ret_error) {
         Question *q = userdata;
         int r;
 
         q->slot = sd_bus_slot_unref(q->slot);
+        if (!q->again && ended_over(q, answer)) {
+                q->again = true;
+                if (call_polkit(q) >= 0)
+                        return 1;
+        }
         q->answer = read_answer(q, answer);
 
         r = sd_event_add_defer(q->polkit->event, &q->drop, on_drop, q);
@@ -206,6 +224,7 @@ static int call_polkit(Question *q) {
         if (r < 0)
                 return r;
 
+        q->asked_usec = now_usec();
         return sd_bus_call_async(q->polkit->bus, &q->slot, call, on_answer, q,
                                  q->interactive ? INTERACTION_TIMEOUT_USEC : 0);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -52,6 +53,17 @@ size_t body_cost(const char *text, size_t size) {
         return cost;
 }
 
+/* The tokener waits for more behind null and behind a number, too. */
+static const char *why_no_object(const char *text, size_t size, enum json_tokener_error e) {
+        size_t i = 0;
+
+        while (i < size && isspace((unsigned char) text[i]))
+                i++;
+        if (e == json_tokener_continue && i < size && text[i] == '{')
+                return "the body ends too early";
+        return e == json_tokener_success || e == json_tokener_continue ? "the body is not an object" : json_tokener_error_desc(e);
+}
+
 int body_parse(const char *text, size_t size, json_object **ret, ErrorText *error) {
         *ret = NULL;
         if (size == 0)
@@ -73,10 +85,7 @@ int body_parse(const char *text, size_t size, json_object **ret, ErrorText *erro
 
         if (e != json_tokener_success || !json_object_is_type(o, json_type_object)) {
                 json_object_put(o);
-                return error_text(error, "Error when parsing request: %s",
-                                  e == json_tokener_continue  ? "the body ends too early"
-                                  : e != json_tokener_success ? json_tokener_error_desc(e)
-                                                              : "the body is not an object");
+                return error_text(error, "Error when parsing request: %s", why_no_object(text, size, e));
         }
         *ret = o;
         return 0;

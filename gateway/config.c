@@ -148,6 +148,15 @@ static const char *take_line(GatewayConfig *c, char *line, bool *known_section) 
         return r < 0 ? "not a value for this key, see cube-gateway(8)" : NULL;
 }
 
+static int unreadable(ConfigWarn warn, void *userdata, const char *path, int r) {
+        char why[256];
+
+        (void) snprintf(why, sizeof(why), "could not be read: %s%s", strerror(-r),
+                        r == -EACCES ? " (user cube-gateway has to be able to read it: see its mode, and of the directories above)" : "");
+        warn(userdata, path, 0, why);
+        return r;
+}
+
 static int load_one(GatewayConfig *c, const char *path, ConfigWarn warn, void *userdata) {
         _cleanup_free_ char *text = NULL;
         bool known_section = false;
@@ -158,7 +167,7 @@ static int load_one(GatewayConfig *c, const char *path, ConfigWarn warn, void *u
         if (r == -ENOENT)
                 return 0;
         if (r < 0)
-                return r;
+                return unreadable(warn, userdata, path, r);
 
         at = text;
         for (unsigned n = 1; (line = strsep(&at, "\n")); n++) {
@@ -181,7 +190,7 @@ static int load_drop_ins(GatewayConfig *c, const char *directory, ConfigWarn war
 
         int n = scandir(directory, &entries, is_drop_in, alphasort);
         if (n < 0)
-                return errno == ENOENT ? 0 : -errno;
+                return errno == ENOENT ? 0 : unreadable(warn, userdata, directory, -errno);
         for (int i = 0; i < n; i++) {
                 _cleanup_free_ char *path = NULL;
                 if (r >= 0 && asprintf(&path, "%s/%s", directory, entries[i]->d_name) < 0) {

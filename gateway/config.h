@@ -30,7 +30,7 @@ void config_init(GatewayConfig *c);
 static inline const char *config_domain(const GatewayConfig *c) {
         return *c->domain ? c->domain : NULL;
 }
-/* Says what is wrong in a line, which is then left out. */
+/* Says what is wrong in a line, which is then left out; or, as line 0, of what could not be read at all, which then fails. */
 typedef void (*ConfigWarn)(void *userdata, const char *path, unsigned line, const char *message);
 /* The file, then those of the directory PATH.d, NAME.conf by name; where one is not there it changes nothing. */
 int config_load(GatewayConfig *c, const char *path, ConfigWarn warn, void *userdata);

@@ -11,6 +11,7 @@
 #include "gateway/builds.h"
 #include "gateway/bus-keys.h"
 #include "gateway/cubed.h"
+#include "gateway/endings.h"
 #include "gateway/ingress.h"
 #include "gateway/log.h"
 #include "gateway/uploads.h"
@@ -90,7 +91,10 @@ static int make_host_key(const char *path) {
 }
 
 static void warn_config(void *userdata, const char *path, unsigned line, const char *message) {
-        (void) log_full_errno(LOG_WARNING, 0, "%s:%u: %s, ignored", path, line, message);
+        if (line == 0)
+                (void) log_full_errno(LOG_ERR, 0, "The configuration %s %s", path, message);
+        else
+                (void) log_full_errno(LOG_WARNING, 0, "%s:%u: %s, ignored", path, line, message);
 }
 
 static int path_in(const char *directory, const char *what, const char *name, char **ret) {
@@ -128,9 +132,10 @@ static int load_keys(Gateway *g, const Arguments *a) {
         r = keys_load(path, &g->keys);
         if (r >= 0)
                 return 0;
-        if (asprintf(&g->keys_error, "%s %s%s: put it back from a copy, or remove it and make new keys; then 'systemctl restart "
-                     "cube-gateway'", path, r == -EBADMSG ? "is damaged" : "could not be read: ",
-                     r == -EBADMSG ? "" : strerror(-r)) < 0) {
+        if (asprintf(&g->keys_error, "%s %s%s: %s; then 'systemctl restart cube-gateway'", path,
+                     r == -EBADMSG ? "is damaged" : "could not be read: ", r == -EBADMSG ? "" : strerror(-r),
+                     r == -EACCES ? "make it readable for user cube-gateway"
+                                  : "put it back from a copy, or remove it and make new keys") < 0) {
                 g->keys_error = NULL;
                 return log_error_errno(-ENOMEM, "The API keys could not be read from %s: %m", path);
         }
@@ -148,9 +153,8 @@ static int open_uploads(Gateway *g, const Arguments *a) {
 static int load_all(Gateway *g, const Arguments *a) {
         config_init(&g->config);
         int r = config_load(&g->config, a->config, warn_config, NULL);
-        if (r < 0)
-                return log_error_errno(r, "The configuration %s could not be read: %m", a->config);
-        r = load_host_key(g, a);
+        if (r >= 0)
+                r = load_host_key(g, a);
         if (r >= 0)
                 r = load_keys(g, a);
         return r < 0 ? r : open_uploads(g, a);
@@ -176,11 +180,16 @@ static int start(Gateway *g, int listen_fd, const char *ingress) {
                 r = sd_bus_open_system(&g->bus);
         if (r >= 0)
                 r = sd_bus_attach_event(g->bus, g->event, 0);
+        /* stop() has something left to say. */
+        if (r >= 0)
+                r = sd_bus_set_close_on_exit(g->bus, false);
         /* Without a bus there is nothing to do: systemd starts us again. */
         if (r >= 0)
                 r = sd_bus_set_exit_on_disconnect(g->bus, true);
         if (r >= 0)
                 r = cubed_new(g->bus, &g->cubed);
+        if (r >= 0)
+                r = endings_new(g->bus, &g->endings);
         if (r >= 0)
                 r = metrics_new(&g->metrics);
         if (r >= 0)
@@ -208,6 +217,7 @@ static void stop(Gateway *g) {
         ingress_free(g->ingress);
         bus_keys_free(g->bus_keys);
         builds_free(g->builds);
+        endings_free(g->endings);
         cubed_free(g->cubed);
         metrics_free(g->metrics);
         keys_free(g->keys);

@@ -192,6 +192,11 @@ void reply_errno(Request *r, int error) {
                             "The gateway could not carry out this request");
 }
 
+bool cubed_is_away(const sd_bus_error *error) {
+        return sd_bus_error_has_names(error, SD_BUS_ERROR_SERVICE_UNKNOWN, SD_BUS_ERROR_NAME_HAS_NO_OWNER, SD_BUS_ERROR_NO_REPLY,
+                                      "org.freedesktop.systemd1.NoSuchUnit");
+}
+
 static const struct {
         const char *name;
         unsigned status;
@@ -207,16 +212,16 @@ static const struct {
         { BUS_ERROR_QUOTA_EXCEEDED, MHD_HTTP_TOO_MANY_REQUESTS },
         { BUS_ERROR_NO_RESOURCES, MHD_HTTP_SERVICE_UNAVAILABLE },
         { BUS_ERROR_GUEST_TIMEOUT, MHD_HTTP_GATEWAY_TIMEOUT },
-        { SD_BUS_ERROR_SERVICE_UNKNOWN, MHD_HTTP_SERVICE_UNAVAILABLE },
-        { SD_BUS_ERROR_NAME_HAS_NO_OWNER, MHD_HTTP_SERVICE_UNAVAILABLE },
-        { SD_BUS_ERROR_NO_REPLY, MHD_HTTP_SERVICE_UNAVAILABLE },
-        { "org.freedesktop.systemd1.NoSuchUnit", MHD_HTTP_SERVICE_UNAVAILABLE },
 };
 
 void reply_cubed_error(Request *r, const sd_bus_error *error) {
         if (sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_SANDBOX) ||
             sd_bus_error_has_name(error, SD_BUS_ERROR_UNKNOWN_OBJECT)) {
                 reply_no_sandbox(r);
+                return;
+        }
+        if (cubed_is_away(error)) {
+                request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "%s", client_error_text(error, 0));
                 return;
         }
         for (size_t i = 0; i < ELEMENTSOF(statuses); i++)

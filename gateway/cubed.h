@@ -26,6 +26,8 @@ void cubed_drop(Request *r);
 /* The answer to a call that failed. */
 void reply_cubed_error(Request *r, const sd_bus_error *error);
 void reply_no_sandbox(Request *r);
+/* What it said, or the bus for it, means that it does not run, or ended while it was asked. */
+bool cubed_is_away(const sd_bus_error *error);
 /* A failure of our own. */
 void reply_errno(Request *r, int error);
 /* Does r->tenant own it? */

@@ -5,8 +5,10 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "gateway/bus-json.h"
 #include "gateway/gateway.h"
 #include "gateway/cubed.h"
+#include "gateway/endings.h"
 #include "gateway/ingress.h"
 #include "gateway/log.h"
 #include "gateway/routes.h"
@@ -102,6 +104,21 @@ static void on_handle(Request *r, void *userdata) {
                 route(r);
 }
 
+/* What was made for a client that hears of an error is nobody's. */
+static void on_answered(Request *r, void *userdata) {
+        Gateway *g = userdata;
+
+        if (r->status < MHD_HTTP_BAD_REQUEST)
+                return;
+        if (r->made)
+                endings_add(g->endings, r->sandbox_id);
+        for (size_t i = 0; r->forked && i < json_object_array_length(r->forked); i++) {
+                const char *id = info_string(info_get(json_object_array_get_idx(r->forked, i), "sandbox"), "sandboxID");
+                if (*id)
+                        endings_add(g->endings, id);
+        }
+}
+
 /* A client that hears of a sandbox can reach it, and one that hears of its end can't. */
 static bool on_hold(Request *r, void *userdata) {
         Gateway *g = userdata;
@@ -124,7 +141,9 @@ static void on_done(Request *r, void *userdata) {
 }
 
 int gateway_listen(Gateway *g, int listen_fd) {
-        static const HttpHandlers handlers = { .begin = on_begin, .handle = on_handle, .hold = on_hold, .done = on_done };
+        static const HttpHandlers handlers = {
+                .begin = on_begin, .handle = on_handle, .answered = on_answered, .hold = on_hold, .done = on_done,
+        };
         const HttpLimits limits = {
                 .body_max = g->config.body_max,
                 .bodies_max = MIN(g->config.body_max * BODIES, (size_t) BODIES_BYTES_MAX),

@@ -20,6 +20,7 @@
 typedef struct BusKeys BusKeys;
 typedef struct Cubed Cubed;
 typedef struct Builds Builds;
+typedef struct Endings Endings;
 typedef struct Ingress Ingress;
 
 struct Gateway {
@@ -32,6 +33,7 @@ struct Gateway {
         char *keys_error;          /* why, and what to do */
         BusKeys *bus_keys;
         Metrics *metrics;
+        Endings *endings;
         Ingress *ingress;
         GatewayConfig config;
         HostKey host_key;

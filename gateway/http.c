@@ -214,6 +214,7 @@ static void answered(Request *r, unsigned status) {
         assert(r->status == 0);
 
         r->status = status;
+        r->server->handlers.answered(r, r->server->userdata);
         if (r->suspended && (r->server->ending || !r->server->handlers.hold(r, r->server->userdata)))
                 request_release(r);
 }

@@ -28,6 +28,8 @@ typedef struct HttpHandlers {
         void (*begin)(Request *r, void *userdata);
         /* All of it is there. Answers now or later. */
         void (*handle)(Request *r, void *userdata);
+        /* Its status is known. */
+        void (*answered)(Request *r, void *userdata);
         /* It is answered, later than it came: true keeps the answer until request_release(). */
         bool (*hold)(Request *r, void *userdata);
         /* Answered, and about to be freed. */

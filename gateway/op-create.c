@@ -110,7 +110,6 @@ static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *err
                 reply_sandbox(r, MHD_HTTP_CREATED);
                 return;
         }
-        serve_give_up(r, r->sandbox_id);
         request_reply_error(r, serve_status(error), NOT_SERVED, r->sandbox_id, client_error_text(error, 0));
 }
 
@@ -120,7 +119,6 @@ static void serve(Request *r) {
 
         int k = variables_parse(r->json, &variables, &error);
         if (k < 0) {
-                serve_give_up(r, r->sandbox_id);
                 reply_bad(r, k, &error);
                 return;
         }
@@ -146,6 +144,7 @@ static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *er
                 return;
         }
         (void) snprintf(r->sandbox_id, sizeof(r->sandbox_id), "%s", id);
+        r->made = true;
         cubed_get_sandbox(r, serve);
 }
 

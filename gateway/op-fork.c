@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "gateway/endings.h"
 #include "gateway/op-common.h"
 #include "gateway/serve.h"
 
@@ -93,7 +94,7 @@ static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *err
 
         if (error) {
                 (void) snprintf(id, sizeof(id), "%s", fork_id(r));
-                serve_give_up(r, id);
+                endings_add(r->gateway->endings, id);
                 k = put_failure(r, id, error);
         }
         r->n_served++;

@@ -54,6 +54,7 @@ typedef struct Request {
         char key[KEY_ID_MAX], tenant[TENANT_MAX];  /* empty: not known */
         json_object *json;                  /* the body, an object, or NULL */
         char sandbox_id[SANDBOX_ID_MAX];
+        bool made;                          /* that sandbox, for this request */
         json_object *sandbox;               /* its properties as cubed told them */
         json_object *listed;                /* properties of those that a list has so far */
         const char *template_ref;           /* of the path, borrowed from url */

@@ -3,7 +3,6 @@
 
 #include "gateway/bus-json.h"
 #include "gateway/labels.h"
-#include "gateway/log.h"
 #include "gateway/serve.h"
 
 /* Of E2B's templates, where one says nothing of it. A guest whose image has none serves root. */
@@ -94,32 +93,10 @@ void serve_envd(Request *r, const ServeSpec *s, CubedDone done) {
         cubed_call(r, m, k, done);
 }
 
-static int on_killed(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
-        const sd_bus_error *error = sd_bus_message_get_error(reply);
-
-        if (error && !sd_bus_error_has_name(error, BUS_ERROR_NO_SUCH_SANDBOX) &&
-            !sd_bus_error_has_name(error, SD_BUS_ERROR_UNKNOWN_OBJECT))
-                (void) log_full_errno(LOG_WARNING, 0, "A sandbox that could not be served was not killed, its time-out ends it: %s",
-                                      client_error_text(error, 0));
-        return 1;
-}
-
-void serve_give_up(Request *r, const char *id) {
-        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        char path[CUBE_BUS_PATH_MAX];
-
-        int k = cubed_message(r, client_path(path, CUBE_BUS_PATH_SANDBOX, id), CUBE_BUS_SANDBOX, "Kill", &m);
-        if (k >= 0)
-                k = sd_bus_call_async(r->gateway->bus, NULL, m, on_killed, NULL, UINT64_MAX);
-        if (k < 0)
-                (void) log_full_errno(LOG_WARNING, k, "Sandbox %s could not be served, and not be killed, its time-out ends it: %m", id);
-}
-
 unsigned serve_status(const sd_bus_error *error) {
         if (sd_bus_error_has_name(error, BUS_ERROR_GUEST_TIMEOUT))
                 return MHD_HTTP_GATEWAY_TIMEOUT;
-        if (sd_bus_error_has_name(error, BUS_ERROR_NO_RESOURCES) || sd_bus_error_has_name(error, SD_BUS_ERROR_SERVICE_UNKNOWN) ||
-            sd_bus_error_has_name(error, SD_BUS_ERROR_NAME_HAS_NO_OWNER) || sd_bus_error_has_name(error, SD_BUS_ERROR_NO_REPLY))
+        if (sd_bus_error_has_name(error, BUS_ERROR_NO_RESOURCES) || cubed_is_away(error))
                 return MHD_HTTP_SERVICE_UNAVAILABLE;
         return MHD_HTTP_INTERNAL_SERVER_ERROR;
 }

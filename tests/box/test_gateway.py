@@ -15,7 +15,7 @@ import socket
 
 import pytest
 
-from cubetest import events, helper_pid, prop, run, wait_for
+from cubetest import events, helper_pid, prop, run, sandbox_ids, wait_for
 from test_secrets import host_titles
 
 UNIT = "cube-gateway.service"
@@ -198,6 +198,20 @@ def test_who_connects_while_it_is_paused_waits(key, template, memory):
         os.kill(stored, signal.SIGCONT)
     assert output("cubectl", "show", made["sandboxID"], "-p", "Start", "--value").strip() == ("restored" if memory else "booted")
     assert call("DELETE", path, key) == (204, None)
+
+
+@pytest.mark.parametrize("unit, message", [("cubed.service", "could not be made ready"), (UNIT, "is being restarted")])
+def test_one_that_no_client_was_told_of_ends(key, template, unit, message):
+    """Its client gets an error, since one of both was restarted before its guest could be made ready."""
+    source, before = template("no-envd"), set(sandbox_ids())
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        create = pool.submit(call, "POST", "/v2/sandboxes", key, {"templateID": source, "timeout": 86400})
+        made, = wait_for("the sandbox", lambda: set(sandbox_ids()) - before)
+        wait_for("its guest to be told", lambda: "no answer about envd" in output("cubectl", "logs", "--console", made))
+        output("systemctl", "restart", unit)
+        status, answer = create.result()
+    assert status == 503 and message in answer["message"]
+    wait_for("it to be gone", lambda: made not in sandbox_ids())
 
 
 def test_users_may_make_keys_only_as_polkit_says(key):

@@ -111,6 +111,16 @@ def test_a_sandbox_has_a_route_from_its_creation_to_its_end(key, template):
     assert (status, answer) == (502, {"sandboxId": sandbox, "message": "The sandbox was not found", "code": 502})
 
 
+def test_one_that_can_not_listen_says_where_to_look(environment):
+    with socket.create_server(("127.0.0.1", 1999)):
+        assert run("cubectl", "ingress", "setup", f"--domain={DOMAIN}", "--listen-plain=127.0.0.1:1999").returncode == 1
+        assert "'journalctl -u cube-ingress' says why" in output("cubectl", "ingress", "status")
+        run("journalctl", "--sync")
+        assert "cannot bind socket (Address already in use)" in output("journalctl", "-u", UNIT, "-o", "cat", "--no-pager")
+    output("cubectl", "ingress", "setup", f"--domain={DOMAIN}")
+    assert show("ActiveState") == "active"
+
+
 def test_its_user_may_reach_sandboxes_and_others_may_not(environment, template):
     sandbox = output("cubectl", "create", f"template:{template()}").strip()
     address = output("cubectl", "show", sandbox, "-p", "NetworkAddress", "--value").strip()

@@ -116,6 +116,50 @@ def test_lists_are_filtered(polkit):
     assert theirs in listed and mine in listed
 
 
+# Owns polkit's name, or waits for it; ends when it is asked, or says yes.
+POLKIT = """
+import os, sys
+import dbus.service, dbus.mainloop.glib
+from gi.repository import GLib
+dbus.mainloop.glib.DBusGMainLoop(set_as_default=True)
+bus = dbus.SystemBus()
+class Authority(dbus.service.Object):
+    @dbus.service.method('org.freedesktop.PolicyKit1.Authority', in_signature='(sa{sv})sa{ss}us', out_signature='(bba{ss})')
+    def CheckAuthorization(self, subject, action, details, flags, cancellation):
+        if sys.argv[1] == 'ends':
+            os._exit(0)
+        return True, False, {}
+bus.request_name('org.freedesktop.PolicyKit1')
+Authority(bus, '/org/freedesktop/PolicyKit1/Authority')
+print('ready', flush=True)
+GLib.MainLoop().run()
+"""
+
+
+def polkits(host, *behaviours):
+    """The first has the name, each after it gets it when the one before ends."""
+    processes = []
+    for behaviour in behaviours:
+        processes.append(host.start(['/usr/bin/python3', '-c', POLKIT, behaviour], stdout=subprocess.PIPE))
+        assert processes[-1].stdout.readline() == b'ready\n'
+    return processes
+
+
+@pytest.mark.parametrize('behaviours, allowed', [(['ends', 'allows'], True), (['ends', 'ends', 'allows'], False)])
+def test_a_polkit_that_is_restarted_is_asked_once_more(host, behaviours, allowed):
+    processes = polkits(host, *behaviours)
+    try:
+        result = host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', 'template:python', '0', uid=NOBODY)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            host.processes.remove(process)
+        wait_for('polkit to be gone', lambda: 'org.freedesktop.PolicyKit1' not in host.busctl('list').stdout)
+    assert (result.returncode == 0) == allowed, result.stderr
+    assert allowed or 'could not be asked of polkit' in result.stderr
+
+
 def test_the_owner_needs_no_polkit(polkit):
     host = polkit
     host.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')

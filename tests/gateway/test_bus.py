@@ -22,6 +22,19 @@ def test_without_a_socket_it_does_not_start(alone):
     assert status == 78 and 'One listening socket is to be passed in, 0 were' in log
 
 
+def test_it_says_which_part_of_the_configuration_it_can_not_read(alone):
+    parts = alone.dir / 'gateway.conf.d'
+    part = parts / 'own.conf'
+    part.mkdir(parents=True)
+    status, log = alone.run_to_the_end()
+    assert status == 78 and f'The configuration {part} could not be read: Is a directory' in log, log
+    part.rmdir()
+    parts.rmdir()
+    parts.write_text('')
+    status, log = alone.run_to_the_end()
+    assert status == 78 and f'The configuration {parts} could not be read: Not a directory' in log, log
+
+
 def test_a_host_key_of_another_size_is_none(alone):
     good = alone.host_key.read_bytes()
     assert len(good) == 32

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cubectl ingress: which files it writes for haproxy and the gateway, for whom they are, and what clients are told."""
 
+import os
 import subprocess
 
 import pytest
@@ -42,6 +43,20 @@ def test_a_domain_has_a_certificate(host, tmp_path):
         assert not verified(files, name)
 
 
+def test_gateway_and_clients_can_read_what_a_careful_root_makes(host, tmp_path):
+    before = os.umask(0o077)
+    try:
+        set_up(host, tmp_path, '--domain=cube.test')
+    finally:
+        os.umask(before)
+    for path in ('etc/cubed', 'etc/cubed/ingress', 'etc/cubed/gateway.conf.d'):
+        assert (tmp_path / path).stat().st_mode & 0o777 == 0o755, path
+    for path in ('ingress/ca.pem', 'gateway.conf.d/ingress.conf'):
+        assert (tmp_path / 'etc/cubed' / path).stat().st_mode & 0o777 == 0o644, path
+    for path in ('ca.key', 'tls.pem'):
+        assert (tmp_path / 'etc/cubed/ingress' / path).stat().st_mode & 0o777 == 0o600, path
+
+
 def test_the_authority_can_vouch_for_nothing_else(host, tmp_path):
     set_up(host, tmp_path, '--domain=cube.test')
     files = tmp_path / 'etc/cubed/ingress'
@@ -78,6 +93,8 @@ def test_it_says_what_is_open_to_others(host, tmp_path):
     ['--domain=a.test\nHTTP=0.0.0.0:1'], ['--domain=' + 'a.' * 200 + 'test'], ['--domain='], ['--listen=1'],
     ['--listen-plain=0'], ['--listen-plain=65536'], ['--listen-plain=host:1'], ['--listen-plain=1.2.3.4:x'],
     ['--listen-plain=::1'], ['--listen-plain=[127.0.0.1]'], ['--listen-plain=127.0.0.1:1 ssl'], ['--headers'], ['x'],
+    ['--domain=a.test', '--listen=1', '--listen-plain=1'], ['--domain=a.test', '--listen-plain=0.0.0.0:8443'],
+    ['--domain=a.test', '--listen=[::]:443', '--listen-plain=192.0.2.1:443'],
 ])
 def test_what_it_refuses(host, tmp_path, options):
     result = host.ctl('ingress', 'setup', f'--root={tmp_path}', *options)

@@ -90,6 +90,21 @@ def test_damaged_keys_let_nobody_in_and_everybody_is_told(gateway):
     client.call('GET', '/v2/sandboxes')
 
 
+def test_keys_of_a_wrong_mode_are_not_to_be_thrown_away(gateway):
+    path = gateway.state / 'keys.json'
+    client = gateway.client()
+    path.chmod(0)
+    gateway.log_path.write_text('')
+    try:
+        gateway.restart()
+        why = f"{path} could not be read: Permission denied: make it readable for user cube-gateway; then 'systemctl restart cube-gateway'"
+        assert f'Nobody is let in: {why}' in gateway.log() and why in gateway.host.ctl('apikey', 'list').stderr
+    finally:
+        path.chmod(0o600)
+        gateway.restart()
+    client.call('GET', '/v2/sandboxes')
+
+
 def test_who_may_make_them_polkit_says(gateway):
     denied = gateway.host.ctl('apikey', 'create', uid=gw.bus_host.NOBODY)
     assert denied.returncode == 1 and 'manage-keys' in denied.stderr and denied.stdout == ''

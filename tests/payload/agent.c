@@ -45,7 +45,7 @@ static uint32_t in_have;
 static Conn *control;
 static uint64_t memory_bytes;
 static bool refused; /* by the VMM: to be tried again */
-static bool stalled, stubborn, claimed, claims_ignored, claims_slow;
+static bool stalled, stubborn, claimed, claims_ignored, claims_slow, envd_ignored;
 /* Strings of a request, with a NUL behind each. */
 static char strings[16384];
 static uint32_t strings_used;
@@ -310,7 +310,10 @@ static void control_frame(Conn *c, const Header *h, Body body) {
                 break;
         case AGENT_ENVD:
                 /* There is no TCP here: nobody ever comes. */
-                do_make(c, h->id, "serves envd to ", AGENT_TAG_USER, body);
+                if (envd_ignored)
+                        put_string("payload: no answer about envd\n");
+                else
+                        do_make(c, h->id, "serves envd to ", AGENT_TAG_USER, body);
                 break;
         case AGENT_POWEROFF:
                 send_frame(c, AGENT_OK, h->id);
@@ -511,6 +514,10 @@ void agent_ignore_claims(bool yes) {
 
 void agent_claim_slowly(void) {
         claims_slow = true;
+}
+
+void agent_ignore_envd(void) {
+        envd_ignored = true;
 }
 
 void agent_start(uint64_t mem_bytes, bool stall, bool ignore_poweroff) {

@@ -22,6 +22,8 @@ void agent_connect(void);
 void agent_ignore_claims(bool yes);
 /* As one that takes seconds before it looks at a claim. */
 void agent_claim_slowly(void);
+/* As one that never answers when it is told to serve envd. */
+void agent_ignore_envd(void);
 
 void put_u32(uint16_t tag, uint32_t v);
 void put_u64(uint16_t tag, uint64_t v);

@@ -97,6 +97,8 @@ void payload_main(const StartInfo *info) {
                 power_off();
         }
         no_shell = has_word(cmdline, "no-shell");
+        if (has_word(cmdline, "no-envd"))
+                agent_ignore_envd();
         if (has_word(cmdline, "slow-claim"))
                 agent_claim_slowly();
         agent_start(ram_bytes(info), has_word(cmdline, "stall"), has_word(cmdline, "ignore-poweroff"));

@@ -152,6 +152,19 @@ TEST(bodies_that_are_none) {
         assert_true(!o);
 }
 
+TEST(a_body_that_is_no_object_does_not_end_too_early) {
+        static const char *const whole[] = { "null", "1", "\"a\"", "[]", " \n" };
+        ErrorText error;
+        json_object *o;
+
+        for (size_t i = 0; i < ELEMENTSOF(whole); i++) {
+                assert_eq(body_parse(whole[i], strlen(whole[i]), &o, &error), -EINVAL);
+                assert_streq(error.text, "Error when parsing request: the body is not an object");
+        }
+        assert_eq(body_parse(" {\"a\":", 6, &o, &error), -EINVAL);
+        assert_streq(error.text, "Error when parsing request: the body ends too early");
+}
+
 /* Two bytes of text become some hundred of memory. */
 TEST(a_body_of_many_values_is_none) {
         static const struct {
