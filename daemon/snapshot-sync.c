@@ -12,6 +12,7 @@ struct SnapshotCommit {
         SnapshotCommitted done;
         void *userdata;
         Snapshot *snapshot;
+        bool started;
         SnapshotCommit *next;
 };
 
@@ -57,17 +58,19 @@ static int start(SnapshotCommit *c) {
         SnapshotPrivate next_priv = *c->snapshot->priv;
         _cleanup_close_ int fd = -EBADF;
 
+        c->started = true;
         next.priv = &next_priv;
         c->change(&next, c->userdata);
         int r = snapshot_write_json(&next, SNAPSHOT_JSON_NEW, &fd);
         return r < 0 ? r : store_client_sync(c->snapshot->store->client, fd, on_json_synced, c);
 }
 
+/* Who heard of the last one may have begun the next one himself. */
 static void run_commits(Snapshot *s) {
         SnapshotCommit *c = s->priv->commits;
         int r;
 
-        if (c && (r = start(c)) < 0)
+        if (c && !c->started && (r = start(c)) < 0)
                 finish(c, r);
 }
 
@@ -76,7 +79,7 @@ int snapshot_commit(Snapshot *s, SnapshotChange change, SnapshotCommitted done, 
 
         if (!c)
                 return -ENOMEM;
-        *c = (SnapshotCommit) { change, done, userdata, s, NULL };
+        *c = (SnapshotCommit) { .change = change, .done = done, .userdata = userdata, .snapshot = s };
         while (*end)
                 end = &(*end)->next;
         *end = c;

@@ -741,6 +741,25 @@ TEST(changes_wait_for_each_other) {
         assert_true(s && s->durable && s->kind == SNAPSHOT_LAYER);
 }
 
+static void remove_when_done(Snapshot *s, int error, void *userdata) {
+        Fixture *f = userdata;
+
+        assert_ok(error);
+        assert_ok(snapshot_remove(s, on_fixture_done, f));
+}
+
+TEST(who_hears_of_a_change_may_ask_for_the_next_one) {
+        _cleanup_fixture_ Fixture f = fixture_make();
+
+        fixture_load(&f);
+        Snapshot *s = fixture_publish(&f, SNAPSHOT_USER, NULL, 0, 1);
+        snapshot_use(s);
+        assert_ok(snapshot_sync(s, remove_when_done, &f));
+        fixture_wait_all(&f, 1);
+        assert_true(s->durable && s->kind == SNAPSHOT_LAYER);
+        snapshot_release(s);
+}
+
 TEST(kinds_have_names) {
         for (int i = 0; i < _SNAPSHOT_KIND_MAX; i++)
                 assert_eq(snapshot_kind_from_string(snapshot_kind_to_string((SnapshotKind) i)), i);
