@@ -185,8 +185,9 @@ def parked_by_cubed():
 
 def test_a_resume_that_fails_is_not_tried_again_by_the_next_one(clean):
     with waking() as sandbox_id:
+        before = set(glob.glob(f"{SNAPSHOTS}/*/state"))
         pause(sandbox_id)
-        [state] = [f for f in glob.glob(f"{SNAPSHOTS}/*/state")]
+        [state] = set(glob.glob(f"{SNAPSHOTS}/*/state")) - before
         whole = open(state, "rb").read()
         with open(state, "r+b") as f:
             f.write(b"damage")

@@ -31,16 +31,24 @@ class Client:
         return {s["sandboxID"] for s in self.call("GET", "/v2/sandboxes", 200)}
 
 
+def snapshots():
+    """Newest first, so that each can be removed in turn."""
+    lines = output("cubectl", "snapshot", "list", "--no-legend", "--kind=snapshot").splitlines()
+    return [line.split()[0] for line in lines]
+
+
 @pytest.fixture
 def acme_and_evil(template):
+    before = snapshots()
     DROP_IN.write_text("[Limits]\nMaxSandboxesPerTenant=2\n")
     output("systemctl", "reload", "cubed.service")
     output("systemctl", "start", SOCKET)
     yield Client("acme"), Client("evil")
     for i in output("cubectl", "list", "--no-legend").splitlines():
         run("cubectl", "kill", i.split()[0])
-    for line in output("cubectl", "snapshot", "list", "--no-legend", "--kind=snapshot").splitlines():
-        ctl_ok("snapshot", "rm", line.split()[0])
+    for snapshot in snapshots():
+        if snapshot not in before:
+            ctl_ok("snapshot", "rm", snapshot)
     DROP_IN.unlink()
     output("systemctl", "reload", "cubed.service")
     output("systemctl", "stop", SOCKET, UNIT)
