@@ -32,7 +32,6 @@ class Client:
 
 
 def snapshots():
-    """Newest first, so that each can be removed in turn."""
     lines = output("cubectl", "snapshot", "list", "--no-legend", "--kind=snapshot").splitlines()
     return [line.split()[0] for line in lines]
 
