@@ -178,6 +178,11 @@ ssize_t recv_packet(int fd, void *buf, size_t size, int *ret_fds, size_t max_fds
                 close_many(ret_fds, n_fds);
                 return -EMSGSIZE;
         }
+        /* To its readers a packet without a byte is the end, where nobody looks for descriptors. */
+        if (n == 0) {
+                close_many(ret_fds, n_fds);
+                n_fds = 0;
+        }
 
         *ret_n_fds = n_fds;
         return n;

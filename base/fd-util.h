@@ -23,8 +23,8 @@ int read_file(int dirfd, const char *path, size_t max, char **ret, size_t *ret_s
 int send_packet(int fd, const struct iovec *iov, size_t n_iov, const int *fds, size_t n_fds);
 
 /* One packet. Bytes received; 0 at the end of the stream. *ret_n_fds descriptors (close-on-exec)
- * are the caller's from here. -EMSGSIZE when packet or descriptors were cut off (all that came is
- * closed). */
+ * are the caller's from here, none at the end, of which an empty packet is one. -EMSGSIZE when packet or descriptors were
+ * cut off (all that came is closed). */
 ssize_t recv_packet(int fd, void *buf, size_t size, int *ret_fds, size_t max_fds, size_t *ret_n_fds);
 
 void close_many(int *fds, size_t n);

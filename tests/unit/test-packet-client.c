@@ -201,6 +201,22 @@ TEST(what_breaks_the_protocol_ends_it) {
         assert_eq(packet_client_process(client, EPOLLIN), -EBADMSG);
 }
 
+static int next_free_fd(void) {
+        int fd = dup(peer);
+
+        assert_ok(fd);
+        close(fd);
+        return fd;
+}
+
+TEST(descriptors_of_an_empty_packet_are_closed) {
+        setup();
+        int fds[3] = { peer, peer, peer }, before = next_free_fd();
+        assert_ok(send_packet(peer, NULL, 0, fds, ELEMENTSOF(fds)));
+        assert_eq(packet_client_process(client, EPOLLIN), -ECONNRESET);
+        assert_eq(next_free_fd(), before);
+}
+
 TEST(events) {
         setup();
         peer_send_raw((PacketHeader) { .magic = MAGIC, .version = 1, .op = 64 }, NULL, 0, NULL, 0);
