@@ -3,6 +3,7 @@
 #include "agent.h"
 #include "blk.h"
 #include "clock.h"
+#include "counter.h"
 #include "hostile-agent.h"
 #include "net.h"
 #include "process.h"
@@ -139,62 +140,10 @@ static void run_fill(Process *p, const Args *a) {
         finish(p, 0);
 }
 
-/* What "counter" counts: each number is left in a page of memory and in a sector, and has to be there when
- * their turn comes again. */
-#define COUNTER_PAGES 64U
-#define COUNTER_SECTORS 8U
-#define COUNTER_FIRST_SECTOR 16U
-#define PORT_SERIAL_SCRATCH 0x3ff
-static uint64_t counter, counter_inverse = UINT64_MAX, counter_bad;
-static uint64_t counter_pages[COUNTER_PAGES][512] __attribute__((aligned(4096)));
-
-static void count_in_memory(void) {
-        uint64_t *page = counter_pages[counter % COUNTER_PAGES];
-        uint64_t before = counter >= COUNTER_PAGES ? counter - COUNTER_PAGES : 0;
-
-        if (counter != ~counter_inverse || page[0] != before || page[511] != before)
-                counter_bad++;
-        page[0] = page[511] = counter;
-}
-
-static void count_on_disk(void) {
-        static uint64_t data[SECTOR_BYTES / 8] __attribute__((aligned(512)));
-        uint64_t sector = COUNTER_FIRST_SECTOR + counter % COUNTER_SECTORS;
-
-        if (blk_capacity(1) <= sector)
-                return;
-        if (blk_request(1, BLK_READ, sector, data) != 0 ||
-            (counter >= COUNTER_SECTORS && data[0] != counter - COUNTER_SECTORS))
-                counter_bad++;
-        data[0] = counter;
-        if (blk_request(1, BLK_WRITE, sector, data) != 0)
-                counter_bad++;
-}
-
-static bool move_counter(void) {
-        count_in_memory();
-        count_on_disk();
-        counter++;
-        counter_inverse = ~counter;
-        return true;
-}
-
 static void run_count(Process *p) {
-        add_number(p, counter, " ");
-        add_number(p, counter_bad, "\n");
-        finish(p, counter_bad > 0);
-}
-
-/* Each access is an exit of its own, whose answer a snapshot must not lose. */
-static bool move_registers(void) {
-        uint8_t v = (uint8_t) counter;
-
-        outb(PORT_SERIAL_SCRATCH, v);
-        if (counter != ~counter_inverse || inb(PORT_SERIAL_SCRATCH) != v)
-                counter_bad++;
-        counter++;
-        counter_inverse = ~counter;
-        return true;
+        add_number(p, counter_value(), " ");
+        add_number(p, counter_errors(), "\n");
+        finish(p, counter_errors() > 0);
 }
 
 static void run_clock(Process *p) {
@@ -759,11 +708,11 @@ static bool run(Process *p) {
                 else if (p->program == PROGRAM_CAT)
                         moved |= move_ring(p);
                 else if (p->program == PROGRAM_COUNTER)
-                        moved |= move_counter();
+                        moved |= counter_move();
                 else if (p->program == PROGRAM_PANIC)
                         moved |= move_panic(p);
                 else if (p->program == PROGRAM_REGISTERS)
-                        moved |= move_registers();
+                        moved |= counter_move_registers();
                 else if (p->program == PROGRAM_NET_ECHO)
                         moved |= net_echo();
                 else if (p->program == PROGRAM_NET_SERVE)
