@@ -47,8 +47,9 @@ static void on_done(GuestCommand *c, const sd_bus_error *error, const AgentExit 
 }
 
 static void begin(FuzzGuest *g, sd_bus_message *call, GuestCommand **ret) {
-        static const BusAgentListing listing = { AGENT_TAG_FILE, CUBE_BUS_FILE, true, bus_append_file },
-                                     stat = { AGENT_TAG_FILE, CUBE_BUS_FILE, false, bus_append_file };
+        static const BusAgentListing listing = { .tag = AGENT_TAG_FILE, .signature = CUBE_BUS_FILE, .array = true,
+                                                 .append = bus_append_file };
+        static const BusAgentListing stat = { .tag = AGENT_TAG_FILE, .signature = CUBE_BUS_FILE, .append = bus_append_file };
         static const GuestCommandCallbacks callbacks = { .output = on_output, .done = on_done };
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         TlvWriter none = TLV_WRITER_INIT(16);

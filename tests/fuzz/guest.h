@@ -17,6 +17,7 @@
 
 typedef struct FuzzGuest {
         Manager manager;
+        TemplateStore templates;       /* there are none */
         Sandbox sandbox;
         struct SandboxPrivate priv;
         int vmm_fd;
@@ -49,6 +50,7 @@ static void guest_new(FuzzGuest *g) {
         int ends[2];
 
         memset(g, 0, sizeof(*g));
+        g->manager.templates = &g->templates;
         FUZZ_CHECK(sd_event_new(&g->manager.event) >= 0);
         FUZZ_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET|SOCK_CLOEXEC|SOCK_NONBLOCK, 0, ends) == 0);
         g->vmm_fd = ends[1];
