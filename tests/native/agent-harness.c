@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -132,6 +133,15 @@ void machine_poweroff(void) {
         exit(EXIT_SUCCESS);
 }
 
+/* What this machine's root has his shells begin with is not a guest's: it may wait for what a shell left that a test has
+ * killed. In our own mount namespace, and not where a test took the right away. */
+static void hide_login_files(void) {
+        static const char *const files[] = { "/root/.bashrc", "/root/.bash_profile", "/root/.bash_login", "/root/.profile" };
+
+        for (size_t i = 0; i < ELEMENTSOF(files); i++)
+                (void) mount("/dev/null", files[i], NULL, MS_BIND, NULL);
+}
+
 int main(int argc, char *argv[]) {
         /* It signals every process that it can see when it powers off. */
         if (getpid() != 1 || argc < 2) {
@@ -140,6 +150,7 @@ int main(int argc, char *argv[]) {
         }
 
         directory = argv[1];
+        hide_login_files();
         char hooks[4096];
         snprintf(hooks, sizeof(hooks), "%s/fork.d", directory);
         int r = agent_run(hooks, 2 * USEC_PER_SEC, argc > 2 && streq(argv[2], "loopback"));
