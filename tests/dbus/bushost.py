@@ -147,7 +147,7 @@ def missing():
 def started_host(directory, **kwargs):
     """A host that runs, and ends well."""
     for d in (directory, directory.parent, directory.parent.parent):
-        d.chmod(0o755)
+        d.chmod(d.stat().st_mode | 0o055)
     host = Host(directory, **kwargs)
     try:
         host.start_bus()

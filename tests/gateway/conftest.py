@@ -23,7 +23,7 @@ def make_host(tmp_path_factory):
         pytest.skip(why)
     directory = tmp_path_factory.mktemp('bus')
     for d in (directory, directory.parent, directory.parent.parent):
-        d.chmod(0o755)
+        d.chmod(d.stat().st_mode | 0o055)
     # The user that the file names need not be there.
     policy = directory / 'gateway-policy.conf'
     policy.write_text((gw.TOP / 'gateway/org.cubed.Gateway1.conf').read_text().replace('"cube-gateway"', f'"{gw.UID}"'))
