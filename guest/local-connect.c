@@ -85,8 +85,13 @@ void local_connect_start(LocalConnect *c, Loop *loop, uint16_t port, bool ipv6_f
 }
 
 void local_connect_stop(LocalConnect *c) {
+        struct linger reset = { .l_onoff = 1 };
+
         if (!c->loop)
                 return;
         loop_remove(&c->source);
+        /* The server may have taken it just now, and shall not believe that its client is done. */
+        if (c->fd >= 0)
+                (void) setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
         c->fd = safe_close(c->fd);
 }

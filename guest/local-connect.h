@@ -23,5 +23,5 @@ struct LocalConnect {
 /* May call done before it returns. ipv6_first: of the two. */
 void local_connect_start(LocalConnect *c, Loop *loop, uint16_t port, bool ipv6_first, LocalConnectDone done,
                          void *userdata);
-/* Gives up, if it is still trying. */
+/* Gives up, if it is still trying: a server that has taken it meanwhile sees a reset. */
 void local_connect_stop(LocalConnect *c);
