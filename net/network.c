@@ -409,16 +409,27 @@ void network_slot_keep(Network *n, unsigned slot, bool keep) {
                 n->kept[slot] = keep;
 }
 
-int network_slot_quiesce(Network *n, unsigned slot, bool park, unsigned *ret_ended) {
+static int end_host_connections(Network *n, unsigned slot, bool spare_new, unsigned *ret_ended) {
         unsigned ended4 = 0, ended6 = 0;
-        NetEntry entry = {};
         NetSlot s;
+
+        slot_fill(&n->plan, slot, &s);
+        int r = host_sockets_destroy(NET_TAG4, &s.addr4, spare_new, &ended4);
+        if (r >= 0 && n->plan.net6.tag != 0)
+                r = host_sockets_destroy(NET_TAG6, &s.addr6, spare_new, &ended6);
+        *ret_ended = ended4 + ended6;
+        return r;
+}
+
+int network_slot_quiesce(Network *n, unsigned slot, bool park, unsigned *ret_ended) {
+        NetEntry entry = {};
+
+        *ret_ended = 0;
 
         int r = datapath_get_entry(n->datapath, slot, &entry);
         bool present = r >= 0;
         if (r < 0 && r != -ENOENT)
                 return r;
-        slot_fill(&n->plan, slot, &s);
         entry.policy = NET_POLICY_DENY;
         entry.flags = NET_ENTRY_CLOSED | (park ? NET_ENTRY_PARKED : 0);
         if (!park)
@@ -428,17 +439,13 @@ int network_slot_quiesce(Network *n, unsigned slot, bool park, unsigned *ret_end
         /* While packets still pass, so that the sandbox's end hears of it too. Of one whose links are gone the host's
          * connections are left. */
         if (r >= 0)
-                r = host_sockets_destroy(NET_TAG4, &s.addr4, park, &ended4);
-        if (r >= 0 && n->plan.net6.tag != 0)
-                r = host_sockets_destroy(NET_TAG6, &s.addr6, park, &ended6);
-        if (r >= 0 && present)
-                r = datapath_cut(n->datapath, slot);
-        *ret_ended = ended4 + ended6;
-        return r;
+                r = end_host_connections(n, slot, park, ret_ended);
+        return r >= 0 && present ? datapath_cut(n->datapath, slot) : r;
 }
 
 void network_slot_gone(Network *n, unsigned slot) {
         NetEntry entry;
+        unsigned ended;
 
         /* News may be old: it has been given out again since. */
         if (slot >= NET_SLOTS_MAX || slot_has_links(slot))
@@ -446,6 +453,10 @@ void network_slot_gone(Network *n, unsigned slot) {
         /* One that nobody had has nobody's packets on their way to it. */
         bool claimed = datapath_get_entry(n->datapath, slot, &entry) >= 0 && entry.generation > 0;
         (void) datapath_remove_slot(n->datapath, slot);
+        /* A segment that came to the links in their last moment is lost, even to the filter, which would have refused it; and
+         * of one that is sent again nobody is told that there is no route any more. */
+        if (claimed)
+                (void) end_host_connections(n, slot, false, &ended);
         n->free_at[slot] = now_usec() + (claimed ? QUARANTINE_USEC : 0);
 }
 

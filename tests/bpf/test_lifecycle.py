@@ -400,3 +400,15 @@ def test_addresses_of_nobody_are_unreachable_at_once(host, family):
     host.netd.stop()
     assert host.remove() == (0, '')
     assert 'unreachable' not in host.netns.run('ip', '-4', 'route').stdout + host.netns.run('ip', '-6', 'route').stdout.replace('unreachable default', '')
+
+
+@pytest.mark.parametrize('family', ['4', '6'])
+def test_connections_of_the_host_end_with_the_links(host, family):
+    """Also one whose first segment the links took with them: it would be told of no route only after two minutes."""
+    s = host.sandbox(default='internet')
+    address = s.address4 if family == '4' else s.address6
+    with host.netns.socket(netlab.family_of(address)) as client:
+        client.setblocking(False)
+        assert client.connect_ex((address, 80)) == errno.EINPROGRESS
+        s.close()
+        wait(lambda: client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNABORTED)
