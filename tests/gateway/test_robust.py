@@ -127,7 +127,8 @@ def test_who_leaves_at_once_leaves_a_sandbox_that_is_his_or_none(gateway, client
         send_create(client, n).close()
     read_by_the_gateway(client)
     gw.wait_for('the connections to be closed', lambda: open_files(gateway) < before + 10)
-    assert {s['sandboxID'] for s in client.call('GET', '/v2/sandboxes')} == set(gateway.host.ids())
+    gw.wait_for('each that was made to be his',
+                lambda: {s['sandboxID'] for s in client.call('GET', '/v2/sandboxes')} == set(gateway.host.ids()))
 
 
 def test_a_key_that_is_revoked_while_the_body_is_under_way(gateway):
