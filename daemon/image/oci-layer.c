@@ -8,13 +8,17 @@
 #include "daemon/image/oci-layer.h"
 
 #define CHUNK KIB(256)
+/* Behind the end of an archive stand zeros up to a round number of bytes, and little else. */
+#define TRAILER_MAX MIB(16)
 
 struct OciLayer {
         int fd, position_fd;
         OciBlob blob;
         const char *name;
+        struct archive *packed;   /* a stream as libarchive has it: one file, and what is in that is the archive */
         struct archive *archive;
-        struct sha256_ctx sum;
+        struct sha256_ctx sum, unpacked_sum;
+        bool unpacked;        /* to its end */
         uint64_t bytes;       /* read so far */
         int error;            /* of reading the file */
         Fault *fault;
@@ -42,6 +46,54 @@ static la_ssize_t read_some(struct archive *a, void *userdata, const void **ret)
         return n;
 }
 
+static la_ssize_t unpack_some(struct archive *a, void *userdata, const void **ret) {
+        OciLayer *l = userdata;
+        la_int64_t offset;
+        size_t n = 0;
+
+        if (l->unpacked)
+                return 0;
+        int r = archive_read_data_block(l->packed, ret, &n, &offset);
+        if (r == ARCHIVE_EOF) {
+                l->unpacked = true;
+                return 0;
+        }
+        if (r < ARCHIVE_WARN) {
+                archive_set_error(a, archive_errno(l->packed), "%s", strempty(archive_error_string(l->packed)));
+                return ARCHIVE_FATAL;
+        }
+        sha256_update(&l->unpacked_sum, n, *ret);
+        return (la_ssize_t) n;
+}
+
+/* Unpacking is an archive of its own, for only what stands between the two shows what the configuration has the sum of. */
+static int open_packed(OciLayer *l) {
+        struct archive_entry *e;
+
+        l->packed = archive_read_new();
+        if (!l->packed)
+                return -ENOMEM;
+        archive_read_support_filter_gzip(l->packed);
+        archive_read_support_filter_zstd(l->packed);
+        archive_read_support_format_raw(l->packed);
+        archive_read_support_format_empty(l->packed);
+        if (archive_read_open(l->packed, l, NULL, read_some, NULL) != ARCHIVE_OK)
+                return -EBADMSG;
+        int r = archive_read_next_header(l->packed, &e);
+        l->unpacked = r == ARCHIVE_EOF;
+        return r < ARCHIVE_WARN ? -EBADMSG : 0;
+}
+
+static int open_archive(OciLayer *l) {
+        l->archive = archive_read_new();
+        if (!l->archive)
+                return -ENOMEM;
+        archive_read_support_format_tar(l->archive);
+        /* Docker's layer without files is a tar of nothing but its end. */
+        archive_read_support_format_empty(l->archive);
+        return archive_read_open(l->archive, l, NULL, unpack_some, NULL) == ARCHIVE_OK ? 0 : -EBADMSG;
+}
+
 int oci_layer_open(int fd, const OciBlob *b, const char *name, int position_fd, OciLayer **ret, Fault *fault) {
         _cleanup_(oci_layer_freep) OciLayer *l = new0(OciLayer, 1);
         if (!l)
@@ -49,18 +101,14 @@ int oci_layer_open(int fd, const OciBlob *b, const char *name, int position_fd, 
 
         *l = (OciLayer) { .fd = fd, .position_fd = position_fd, .blob = *b, .name = name, .fault = fault };
         sha256_init(&l->sum);
+        sha256_init(&l->unpacked_sum);
         if (lseek(fd, 0, SEEK_SET) < 0)
                 return fault_set(fault, -errno, "%s: %s", name, strerror(errno));
-        l->archive = archive_read_new();
-        if (!l->archive)
-                return -ENOMEM;
-        archive_read_support_filter_gzip(l->archive);
-        archive_read_support_filter_zstd(l->archive);
-        archive_read_support_format_tar(l->archive);
-        /* Docker's layer without files is a tar of nothing but its end. */
-        archive_read_support_format_empty(l->archive);
-        if (archive_read_open(l->archive, l, NULL, read_some, NULL) != ARCHIVE_OK)
-                return oci_layer_broken(l);
+        int r = open_packed(l);
+        if (r >= 0)
+                r = open_archive(l);
+        if (r < 0)
+                return r == -EBADMSG ? oci_layer_broken(l) : r;
         *ret = TAKE_PTR(l);
         return 0;
 }
@@ -69,6 +117,7 @@ OciLayer *oci_layer_free(OciLayer *l) {
         if (!l)
                 return NULL;
         archive_read_freep(&l->archive);
+        archive_read_freep(&l->packed);
         free(l);
         return NULL;
 }
@@ -77,7 +126,7 @@ struct archive *oci_layer_archive(const OciLayer *l) {
         return l->archive;
 }
 
-int oci_layer_finish(OciLayer *l) {
+static int check_packed(OciLayer *l) {
         char hex[SHA256_HEX_SIZE];
         const void *data;
         la_ssize_t n;
@@ -96,9 +145,39 @@ int oci_layer_finish(OciLayer *l) {
         return 0;
 }
 
-int oci_layer_broken(OciLayer *l) {
-        int r = oci_layer_finish(l);
+static int broken_by(OciLayer *l, const char *why) {
+        int r = check_packed(l);
 
-        return r < 0 ? r : fault_set(l->fault, -EBADMSG, "%s (%s) is broken: %s", l->name, l->blob.digest,
-                                     strempty(archive_error_string(l->archive)));
+        return r < 0 ? r : fault_set(l->fault, -EBADMSG, "%s (%s) is broken: %s", l->name, l->blob.digest, why);
+}
+
+static int check_unpacked(OciLayer *l) {
+        char hex[SHA256_HEX_SIZE];
+
+        hash_finish(&l->unpacked_sum, hex);
+        if (!l->blob.unpacked[0] || streq(hex, l->blob.unpacked + strlen("sha256:")))
+                return 0;
+        return fault_set(l->fault, -EBADMSG, "%s: wrong checksum: unpacked it is sha256:%s, not the %s of the image's configuration",
+                         l->name, hex, l->blob.unpacked);
+}
+
+int oci_layer_finish(OciLayer *l) {
+        uint64_t trailer = 0;
+        const void *data;
+        la_ssize_t n;
+
+        while (trailer <= TRAILER_MAX && (n = unpack_some(l->archive, l, &data)) > 0)
+                trailer += (uint64_t) n;
+        if (trailer > TRAILER_MAX)
+                return broken_by(l, "it goes on behind its end");
+        if (n < 0)
+                return oci_layer_broken(l);
+        int r = check_packed(l);
+        return r < 0 ? r : check_unpacked(l);
+}
+
+int oci_layer_broken(OciLayer *l) {
+        const char *why = l->archive ? archive_error_string(l->archive) : archive_error_string(l->packed);
+
+        return broken_by(l, strempty(why));
 }

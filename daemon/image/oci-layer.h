@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One packed layer of an image, read as an archive while its checksum is made. Owned by its reader. */
+/* One packed layer of an image, read as an archive while the checksums of what is packed and of what it unpacks to are made.
+ * Owned by its reader. */
 
 #include <archive.h>
 

@@ -298,7 +298,7 @@ static int parse_config(json_object *o, OciImage *image) {
         return 0;
 }
 
-static int load_config(int dir_fd, json_object *descriptor, OciImage *image, Fault *fault) {
+static int load_config(int dir_fd, json_object *descriptor, OciImage *image, json_object **ret, Fault *fault) {
         _cleanup_json_ json_object *o = NULL;
         const char *type;
         OciBlob b;
@@ -319,7 +319,10 @@ static int load_config(int dir_fd, json_object *descriptor, OciImage *image, Fau
         if (r == -EFBIG)
                 return fault_set(fault, r, "the environment and the command of the image are larger than %u KiB together",
                                  CONFIG_BYTES_MAX / 1024);
-        return r < 0 ? fault_set(fault, r, "the configuration of the image can't be read: %s", strerror(-r)) : 0;
+        if (r < 0)
+                return fault_set(fault, r, "the configuration of the image can't be read: %s", strerror(-r));
+        *ret = TAKE_PTR(o);
+        return 0;
 }
 
 static int parse_layers(json_object *layers, OciImage *image, Fault *fault) {
@@ -346,19 +349,41 @@ static int parse_layers(json_object *layers, OciImage *image, Fault *fault) {
         return 0;
 }
 
+/* The image is named by its manifest, but what its layers are when they are unpacked is what it was made as. */
+static int parse_diff_ids(json_object *config, OciImage *image, Fault *fault) {
+        json_object *rootfs = optional_object(config, "rootfs"), *ids;
+
+        if (!rootfs || json_get(rootfs, "diff_ids", json_type_array, &ids) < 0)
+                return fault_set(fault, -EBADMSG, "the configuration of the image has no checksums of its layers (diff_ids)");
+        size_t n = json_object_array_length(ids);
+        if (n != image->n_layers)
+                return fault_set(fault, -EBADMSG, "the configuration of the image has %zu checksums of layers (diff_ids), but there are %zu",
+                                 n, image->n_layers);
+        for (size_t i = 0; i < n; i++) {
+                json_object *id = json_object_array_get_idx(ids, i);
+
+                if (!text_valid(id) || !oci_digest_valid(json_object_get_string(id)))
+                        return fault_set(fault, -EOPNOTSUPP, "layer %zu of %zu: its diff_id is no sha256", i + 1, n);
+                strcpy(image->layers[i].unpacked, json_object_get_string(id));
+        }
+        return 0;
+}
+
 int oci_layout_load(int dir_fd, const OciBlob *manifest, OciImage *ret, Fault *fault) {
         _cleanup_(oci_image_done) OciImage image = {};
-        _cleanup_json_ json_object *o = NULL;
-        json_object *config, *layers;
+        _cleanup_json_ json_object *o = NULL, *config = NULL;
+        json_object *descriptor, *layers;
 
         int r = load_blob(dir_fd, manifest, &o, fault);
         if (r < 0)
                 return r;
-        if (json_get(o, "config", json_type_object, &config) < 0 || json_get(o, "layers", json_type_array, &layers) < 0)
+        if (json_get(o, "config", json_type_object, &descriptor) < 0 || json_get(o, "layers", json_type_array, &layers) < 0)
                 return fault_set(fault, -EBADMSG, "the manifest of the image can't be read");
-        r = load_config(dir_fd, config, &image, fault);
+        r = load_config(dir_fd, descriptor, &image, &config, fault);
         if (r >= 0)
                 r = parse_layers(layers, &image, fault);
+        if (r >= 0)
+                r = parse_diff_ids(config, &image, fault);
         if (r < 0)
                 return r;
         *ret = image;

@@ -16,6 +16,7 @@
 
 typedef struct OciBlob {
         char digest[OCI_DIGEST_SIZE];
+        char unpacked[OCI_DIGEST_SIZE]; /* of a layer: of the tar in it; "": not asked for */
         uint64_t bytes;        /* UINT64_MAX: not known */
 } OciBlob;
 

@@ -43,14 +43,13 @@ static int in_layer(Merge *m, int r) {
         return r;
 }
 
-static int read_layer(Merge *m, int (*handle)(Merge *m, struct archive_entry *e)) {
+static int read_layer(Merge *m, const OciBlob *b, int (*handle)(Merge *m, struct archive_entry *e)) {
         _cleanup_(oci_layer_freep) OciLayer *l = NULL;
         struct archive_entry *e;
 
         m->entry = 0;
         (void) snprintf(m->layer_name, sizeof(m->layer_name), "layer %zu of %zu", m->layer + 1, m->image->n_layers);
-        int r = oci_layer_open(m->image->fds[m->layer], &m->image->layers[m->layer], m->layer_name, m->position_fd, &l,
-                               m->fault);
+        int r = oci_layer_open(m->image->fds[m->layer], b, m->layer_name, m->position_fd, &l, m->fault);
         if (r < 0)
                 return in_layer(m, r);
         m->out.in = oci_layer_archive(l);
@@ -108,7 +107,7 @@ static int note_layers(Merge *m) {
         for (m->layer = 0; m->layer < m->image->n_layers && r >= 0; m->layer++) {
                 r = oci_tree_begin_layer(m->tree);
                 if (r >= 0)
-                        r = read_layer(m, note_entry);
+                        r = read_layer(m, &m->image->layers[m->layer], note_entry);
         }
         return r;
 }
@@ -146,8 +145,13 @@ static int pass_entry(Merge *m, struct archive_entry *e) {
 static int pass_layers(Merge *m) {
         int r = 0;
 
-        for (m->layer = 0; m->layer < m->image->n_layers && r >= 0; m->layer++)
-                r = read_layer(m, pass_entry);
+        for (m->layer = 0; m->layer < m->image->n_layers && r >= 0; m->layer++) {
+                OciBlob b = m->image->layers[m->layer];
+
+                /* The same bytes unpack to the same. */
+                b.unpacked[0] = 0;
+                r = read_layer(m, &b, pass_entry);
+        }
         return r;
 }
 

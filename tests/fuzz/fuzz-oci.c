@@ -129,7 +129,7 @@ static void check_image(const OciImage *image) {
         FUZZ_CHECK(exec_defaults_to_json(&image->defaults, &o) == 0);
         FUZZ_CHECK(exec_defaults_from_json(o, &again) == 0);
         for (size_t i = 0; i < image->n_layers; i++)
-                FUZZ_CHECK(oci_digest_valid(image->layers[i].digest));
+                FUZZ_CHECK(oci_digest_valid(image->layers[i].digest) && oci_digest_valid(image->layers[i].unpacked));
 }
 
 static void describe(const char *data, size_t size) {

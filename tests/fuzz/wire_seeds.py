@@ -431,8 +431,9 @@ def ocis():
         yield b'\1' + json.dumps({'manifests': [entry | change]}).encode()
         yield b'\1' + json.dumps({'manifests': [entry | change, entry]}).encode()
     config = {'architecture': 'amd64', 'os': 'linux', 'config': {
-        'Env': ['PATH=/bin', 'x', 'A=b\n'], 'User': 'a:b', 'WorkingDir': 'srv', 'Entrypoint': ['a'], 'Cmd': ['b', ''], 'ExposedPorts': {'1/tcp': {}}}}
-    for change in ({}, {'architecture': 'arm'}, {'config': None}, {'config': {'Env': {}}}, {'config': {'Env': ['A=b'] * 1100}}):
+        'Env': ['PATH=/bin', 'x', 'A=b\n'], 'User': 'a:b', 'WorkingDir': 'srv', 'Entrypoint': ['a'], 'Cmd': ['b', ''], 'ExposedPorts': {'1/tcp': {}}},
+        'rootfs': {'diff_ids': []}}
+    for change in ({}, {'rootfs': {'diff_ids': [digest]}}, {'rootfs': None}, {'architecture': 'arm'}, {'config': None}, {'config': {'Env': {}}}, {'config': {'Env': ['A=b'] * 1100}}):
         yield b'\2' + json.dumps(config | change).encode()
     yield b'\2{}\n-\n' + json.dumps({'config': entry, 'layers': [entry]}).encode()
     yield bytes([3, 0, 0, 0, 8, 0, 1, 0, 5, 2, 6, 0, 2, 0, 8, 1, 9, 1, 0, 0, 13, 8, 0, 13, 0, 8, 0, 8, 0])

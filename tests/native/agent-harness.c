@@ -133,13 +133,12 @@ void machine_poweroff(void) {
         exit(EXIT_SUCCESS);
 }
 
-/* What this machine's root has his shells begin with is not a guest's: it may wait for what a shell left that a test has
- * killed. In our own mount namespace, and not where a test took the right away. */
-static void hide_login_files(void) {
-        static const char *const files[] = { "/root/.bashrc", "/root/.bash_profile", "/root/.bash_login", "/root/.profile" };
-
-        for (size_t i = 0; i < ELEMENTSOF(files); i++)
-                (void) mount("/dev/null", files[i], NULL, MS_BIND, NULL);
+/* What root has in his home on this machine is not a guest's: his shells may wait for what one left that a test has killed, and
+ * what a guest writes there would stay. In our own mount namespace, and not where a test took the right away, nor where its
+ * own files lie in there. */
+static void hide_home(void) {
+        if (!startswith(directory, "/root/"))
+                (void) mount("tmpfs", "/root", "tmpfs", MS_NODEV, "mode=0700");
 }
 
 int main(int argc, char *argv[]) {
@@ -150,7 +149,7 @@ int main(int argc, char *argv[]) {
         }
 
         directory = argv[1];
-        hide_login_files();
+        hide_home();
         char hooks[4096];
         snprintf(hooks, sizeof(hooks), "%s/fork.d", directory);
         int r = agent_run(hooks, 2 * USEC_PER_SEC, argc > 2 && streq(argv[2], "loopback"));

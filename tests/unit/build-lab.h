@@ -194,35 +194,31 @@ static inline int build_tar(Lab *lab, TemplateBuildParams *p, const char *tar) {
         return r;
 }
 
-/* The names in the store's root, but for names and kernels. */
-static inline unsigned count_entries(const Lab *lab) {
+/* What is in a directory of the store's, beside those of its own that every store has. */
+static inline unsigned count_in(const Lab *lab, const char *directory) {
+        static const char *const own[] = { ".", "..", "names", ".kernels" };
         char path[128];
         unsigned n = 0;
         struct dirent *de;
         DIR *d;
 
-        (void) snprintf(path, sizeof(path), "%s/store", lab->dir.path);
+        (void) snprintf(path, sizeof(path), "%s/%s", lab->dir.path, directory);
         d = opendir(path);
         assert(d);
-        while ((de = readdir(d)))
-                if (!streq(de->d_name, ".") && !streq(de->d_name, "..") && !streq(de->d_name, "names") &&
-                    !streq(de->d_name, ".kernels"))
-                        n++;
+        while ((de = readdir(d))) {
+                size_t i = 0;
+                while (i < ELEMENTSOF(own) && !streq(de->d_name, own[i]))
+                        i++;
+                n += i == ELEMENTSOF(own);
+        }
         closedir(d);
         return n;
 }
 
-static inline unsigned count_names(const Lab *lab) {
-        char path[128];
-        unsigned n = 0;
-        struct dirent *de;
-        DIR *d;
+static inline unsigned count_entries(const Lab *lab) {
+        return count_in(lab, "store");
+}
 
-        (void) snprintf(path, sizeof(path), "%s/store/names/0", lab->dir.path);
-        d = opendir(path);
-        assert(d);
-        while ((de = readdir(d)))
-                n += !streq(de->d_name, ".") && !streq(de->d_name, "..");
-        closedir(d);
-        return n;
+static inline unsigned count_names(const Lab *lab) {
+        return count_in(lab, "store/names/0");
 }

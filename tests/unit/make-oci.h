@@ -31,11 +31,13 @@ typedef struct MadeLayer {
 typedef struct MadeImage {
         TempDir dir;
         char digests[MADE_LAYERS_MAX][72];
+        char diff_ids[MADE_LAYERS_MAX][72]; /* what it unpacks to */
         uint64_t sizes[MADE_LAYERS_MAX];
         const char *types[MADE_LAYERS_MAX];
         size_t n_layers;
         const char *config;        /* the part of programs, as JSON */
         const char *architecture;
+        const char *rootfs;        /* of the configuration, as JSON; NULL: the diff_ids */
         const char *annotations;   /* of the image in the index, as JSON */
 } MadeImage;
 
@@ -55,14 +57,20 @@ static void made_blob_path(const char *digest, char ret[static 128]) {
         (void) snprintf(ret, 128, "blobs/sha256/%.64s", digest + strlen("sha256:"));
 }
 
-static void made_add_blob(MadeImage *m, const void *data, size_t size, char ret_digest[static 72]) {
-        char path[128], hex[SHA256_HEX_SIZE];
+static void made_digest(const void *data, size_t size, char ret[static 72]) {
+        char hex[SHA256_HEX_SIZE];
         struct sha256_ctx sum;
 
         sha256_init(&sum);
         sha256_update(&sum, size, data);
         hash_finish(&sum, hex);
-        (void) snprintf(ret_digest, 72, "sha256:%s", hex);
+        (void) snprintf(ret, 72, "sha256:%s", hex);
+}
+
+static void made_add_blob(MadeImage *m, const void *data, size_t size, char ret_digest[static 72]) {
+        char path[128];
+
+        made_digest(data, size, ret_digest);
         made_blob_path(ret_digest, path);
         temp_dir_write(&m->dir, path, data, size);
 }
@@ -97,29 +105,41 @@ static void made_write_file(struct archive *a, const MadeFile *f) {
         archive_entry_free(e);
 }
 
+/* Its diff_id is the digest of data, as of one that is not packed. */
 _unused_ static void made_add_packed_layer(MadeImage *m, const void *data, size_t size, const char *type) {
         size_t n = m->n_layers++;
 
         assert(n < MADE_LAYERS_MAX);
         made_add_blob(m, data, size, m->digests[n]);
+        strcpy(m->diff_ids[n], m->digests[n]);
         m->sizes[n] = size;
         m->types[n] = type;
 }
 
-_unused_ static void made_add_layer(MadeImage *m, const MadeLayer *l) {
-        static const char gzip[] = "application/vnd.oci.image.layer.v1.tar+gzip";
+/* Into ret, which has room for allocated bytes. */
+static size_t made_pack(const MadeLayer *l, int (*filter)(struct archive *), void *ret, size_t allocated) {
         struct archive *a = archive_write_new();
-        size_t size, allocated = MIB(4);
-        _cleanup_free_ uint8_t *data = malloc(allocated);
+        size_t size;
 
-        assert(a && data && archive_write_set_format_pax(a) == ARCHIVE_OK);
-        assert((l->filter ? l->filter : archive_write_add_filter_gzip)(a) == ARCHIVE_OK);
-        assert(archive_write_open_memory(a, data, allocated, &size) == ARCHIVE_OK);
+        assert(a && archive_write_set_format_pax(a) == ARCHIVE_OK && filter(a) == ARCHIVE_OK);
+        assert(archive_write_open_memory(a, ret, allocated, &size) == ARCHIVE_OK);
         for (size_t i = 0; i < l->n; i++)
                 made_write_file(a, &l->files[i]);
         assert(archive_write_close(a) == ARCHIVE_OK);
         archive_write_free(a);
+        return size;
+}
+
+_unused_ static void made_add_layer(MadeImage *m, const MadeLayer *l) {
+        static const char gzip[] = "application/vnd.oci.image.layer.v1.tar+gzip";
+        size_t allocated = MIB(4);
+        _cleanup_free_ uint8_t *data = malloc(allocated);
+
+        assert(data);
+        size_t size = made_pack(l, l->filter ? l->filter : archive_write_add_filter_gzip, data, allocated);
         made_add_packed_layer(m, data, size, l->type ? l->type : gzip);
+        size = made_pack(l, archive_write_add_filter_none, data, allocated);
+        made_digest(data, size, m->diff_ids[m->n_layers - 1]);
 }
 
 _unused_ static void made_write_index(MadeImage *m, const char *text) {
@@ -128,11 +148,14 @@ _unused_ static void made_write_index(MadeImage *m, const char *text) {
 
 /* Configuration and manifest; a descriptor that leads to it. */
 _unused_ static void made_describe(MadeImage *m, char *ret, size_t size) {
-        char config[4096], manifest[8192], digest[72];
-        int n;
+        char ids[1024], config[4096], manifest[8192], digest[72];
+        int n = snprintf(ids, sizeof(ids), "{\"type\":\"layers\",\"diff_ids\":[");
 
-        n = snprintf(config, sizeof(config), "{\"architecture\":\"%s\",\"os\":\"linux\",\"config\":%s,"
-                     "\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[]}}", m->architecture, m->config);
+        for (size_t i = 0; i < m->n_layers; i++)
+                n += snprintf(ids + n, sizeof(ids) - (size_t) n, "%s\"%s\"", i > 0 ? "," : "", m->diff_ids[i]);
+        (void) snprintf(ids + n, sizeof(ids) - (size_t) n, "]}");
+        n = snprintf(config, sizeof(config), "{\"architecture\":\"%s\",\"os\":\"linux\",\"config\":%s,\"rootfs\":%s}",
+                     m->architecture, m->config, m->rootfs ?: ids);
         made_add_blob(m, config, (size_t) n, digest);
         n = snprintf(manifest, sizeof(manifest), "{\"schemaVersion\":2,\"config\":{\"mediaType\":"
                      "\"application/vnd.oci.image.config.v1+json\",\"digest\":\"%s\",\"size\":%d},\"layers\":[", digest, n);

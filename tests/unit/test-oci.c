@@ -221,6 +221,78 @@ TEST(wrong_checksums) {
         assert_eq(merge(&m), -ELOOP);
 }
 
+/* Each blob is what it is called, but the layers are not those that the configuration speaks of. */
+TEST(wrong_checksums_of_what_layers_unpack_to) {
+        _cleanup_image_ MadeImage m = make_image();
+
+        ADD_LAYER(&m, archive_write_add_filter_zstd, MEMBER('f', "a", "a"));
+        ADD_LAYER(&m, NULL, MEMBER('f', "b", "b"));
+        char own[72];
+        strcpy(own, m.diff_ids[1]);
+        strcpy(m.diff_ids[1], m.diff_ids[0]);
+        made_seal(&m);
+        assert_eq(merge(&m), -EBADMSG);
+        assert_true(strstr(fault.text, "layer 2 of 2: wrong checksum: ") && strstr(fault.text, own) && strstr(fault.text, m.diff_ids[0]));
+        assert_streq(manifest(&m), "");
+        /* Of the layer as it is packed. */
+        strcpy(m.diff_ids[1], m.digests[1]);
+        made_seal(&m);
+        assert_eq(merge(&m), -EBADMSG);
+        assert_true(strstr(fault.text, "layer 2 of 2: wrong checksum: "));
+        strcpy(m.diff_ids[1], own);
+        made_seal(&m);
+        assert_ok(merge(&m));
+        assert_streq(manifest(&m), "f a 0644 0:0 a\nf b 0644 0:0 b\n");
+}
+
+/* An image can't do without, nor have more or fewer of them than layers. */
+TEST(layers_without_checksums_of_what_they_unpack_to) {
+        _cleanup_image_ MadeImage m = make_image();
+        char two[256];
+
+        one_layer(&m);
+        (void) snprintf(two, sizeof(two), "{\"diff_ids\":[\"%s\",\"%s\"]}", m.diff_ids[0], m.diff_ids[0]);
+        const struct { const char *rootfs; int r; const char *says; } cases[] = {
+                { "null", -EBADMSG, "has no checksums of its layers" },
+                { "{\"diff_ids\":{}}", -EBADMSG, "has no checksums of its layers" },
+                { "{\"diff_ids\":[]}", -EBADMSG, "has 0 checksums of layers (diff_ids), but there are 1" },
+                { two, -EBADMSG, "has 2 checksums of layers (diff_ids), but there are 1" },
+                { "{\"diff_ids\":[\"sha512:0\"]}", -EOPNOTSUPP, "layer 1 of 1: its diff_id is no sha256" },
+                { "{\"diff_ids\":[null]}", -EOPNOTSUPP, "layer 1 of 1: its diff_id is no sha256" },
+        };
+        for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+                m.rootfs = cases[i].rootfs;
+                made_seal(&m);
+                assert_eq(merge(&m), cases[i].r);
+                assert_true(strstr(fault.text, cases[i].says));
+        }
+}
+
+/* The sum is of all, also of what stands behind the end of an archive; but no end may stand far behind it. */
+TEST(what_stands_behind_the_end_of_a_layer) {
+        static const char plain[] = "application/vnd.oci.image.layer.v1.tar";
+        static uint8_t data[MIB(17)];
+        static const MadeFile file = { .type = 'f', .path = "a", .content = "a" };
+        const MadeLayer l = { &file, 1 };
+        _cleanup_image_ MadeImage some = make_image(), much = make_image();
+
+        (void) made_pack(&l, archive_write_add_filter_none, data, MIB(1));
+        data[MIB(1)] = 1;
+        made_add_packed_layer(&some, data, MIB(2), plain);
+        made_seal(&some);
+        assert_ok(merge(&some));
+        data[MIB(1)] = 2;
+        made_digest(data, MIB(2), some.diff_ids[0]);
+        made_seal(&some);
+        assert_eq(merge(&some), -EBADMSG);
+        assert_true(strstr(fault.text, "layer 1 of 1: wrong checksum: "));
+
+        made_add_packed_layer(&much, data, sizeof(data), plain);
+        made_seal(&much);
+        assert_eq(merge(&much), -EBADMSG);
+        assert_true(strstr(fault.text, "goes on behind its end"));
+}
+
 TEST(a_manifest_that_was_changed) {
         _cleanup_image_ MadeImage m = make_image();
         char descriptor[1024], path[128];

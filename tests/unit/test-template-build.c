@@ -191,6 +191,15 @@ TEST(container_images_that_are_refused) {
         assert_true(build(&lab, &p) < 0);
         assert_true(strstr(lab.message, "root: cube-image: layer 2 of 2: wrong checksum"));
 
+        temp_dir_done(&m.dir);
+        m = make_image();
+        make_container_image(&m);
+        strcpy(m.diff_ids[1], m.diff_ids[0]);
+        made_seal(&m);
+        p.rootfs_fd = m.dir.fd;
+        assert_true(build(&lab, &p) < 0);
+        assert_true(strstr(lab.message, "root: cube-image: layer 2 of 2: wrong checksum: unpacked it is "));
+
         made_add_layer(&hostile, &(MadeLayer) { &out, 1 });
         made_seal(&hostile);
         assert_ok(chmod(hostile.dir.path, 0755));
