@@ -147,6 +147,7 @@ static __always_inline int flow_check(Sandbox *s, const Packet *p, NetFlow *f, i
         }
         if (f->flags & NET_FLOW_DENIED)
                 return NET_DENIED_POLICY;
+        flow_note_use(s->usage, f, p, inbound, s->now);
         flow_touch(f, p, inbound, s->now);
         return NET_ALLOWED;
 }

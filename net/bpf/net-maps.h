@@ -160,6 +160,7 @@ typedef struct NetUsage {
         struct bpf_spin_lock lock;
         __u32 reserved;
         NetBucket bytes_out, bytes_in, packets_out, packets_in, flows_new, queries, audit;
+        __u64 use_noted;       /* when stats.used was written; ns of CLOCK_MONOTONIC */
         NetStats stats;
 } NetUsage;
 
