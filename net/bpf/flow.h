@@ -93,17 +93,19 @@ static __always_inline void fragment_key(NetFragmentKey *key, __u32 slot, const 
         key->inbound = inbound;
 }
 
-static __always_inline void fragment_remember(__u32 slot, const Packet *p, int inbound, __u64 now) {
+static __always_inline void fragment_remember(__u32 slot, const Packet *p, int inbound, __u32 generation, __u64 now) {
+        NetFragment f = { .seen = now, .generation = generation };
         NetFragmentKey key = {};
 
         fragment_key(&key, slot, p, inbound);
-        bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
+        bpf_map_update_elem(&fragments, &key, &f, BPF_ANY);
 }
 
-static __always_inline int fragment_known(__u32 slot, const Packet *p, int inbound, __u64 now) {
+/* NULL: it is not known that the first one passed. */
+static __always_inline const NetFragment *fragment_find(__u32 slot, const Packet *p, int inbound, __u64 now) {
         NetFragmentKey key = {};
 
         fragment_key(&key, slot, p, inbound);
-        __u64 *seen = bpf_map_lookup_elem(&fragments, &key);
-        return seen && now - *seen < FRAGMENT_NSEC;
+        const NetFragment *f = bpf_map_lookup_elem(&fragments, &key);
+        return f && now - f->seen < FRAGMENT_NSEC ? f : NULL;
 }
