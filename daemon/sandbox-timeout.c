@@ -4,9 +4,10 @@
  *
  * CLOCK_BOOTTIME: a host that slept must not extend them, and nobody's setting of the clock may end them.
  *
- * Idle is a guest of which nothing was asked for that long, with no process that was started over the bus and no
- * stream. The guest is asked for its processes and the VMM for its connections when the timer fires, and some times
- * before that while they keep it busy, since their end is told to nobody. What can't be found out counts as busy. */
+ * Idle is a guest of which nothing was asked for that long, with no process that was started over the bus, no stream,
+ * and a network that was of no use to anybody (flow_note_use() of net/bpf/flow.h). When the timer fires the filter says when
+ * the network last was, the VMM what connections there are, and the guest what processes. The last two are asked some times
+ * before that, too, while they keep it busy, since their end is told to nobody. What can't be found out counts as busy. */
 
 #include "base/parse.h"
 #include "daemon/log.h"
@@ -182,11 +183,21 @@ static uint64_t count_connections(const SandboxStatistics *st) {
         return UINT64_MAX;
 }
 
-static void on_statistics(Sandbox *s, const sd_bus_error *error, const SandboxStatistics *st, void *userdata) {
-        /* The control stream is one. */
-        bool busy = error || count_connections(st) > 1;
+/* Something of use has happened since then. */
+static bool active_lately(const Sandbox *s) {
+        return clock_usec(CLOCK_BOOTTIME) < usec_add(s->priv->active_boot_usec, s->idle_timeout_usec);
+}
 
-        if (busy || s->state != SANDBOX_RUNNING ||
+static void on_statistics(Sandbox *s, const sd_bus_error *error, const SandboxStatistics *st, void *userdata) {
+        struct SandboxPrivate *p = s->priv;
+        /* The control stream is one. */
+        bool busy = error || count_connections(st) > 1 || (s->slot != 0 && !st->net);
+
+        if (!busy && st->net)
+                p->active_boot_usec = MAX(p->active_boot_usec, st->net->used / NSEC_PER_USEC);
+        if (!busy && !p->idle_was_busy && active_lately(s))
+                settle_idle(s, false);
+        else if (busy || s->state != SANDBOX_RUNNING ||
             vmm_client_agent(s->priv->vmm, AGENT_LIST_PROCESSES, NULL, LIST_TIMEOUT_USEC, on_processes, s) < 0)
                 settle_idle(s, true);
 }
@@ -200,10 +211,9 @@ static int on_idle_timer(sd_event_source *source, uint64_t usec, void *userdata)
                 return 0;
         p->idle_asking = true;
         /* Something was asked of it meanwhile: that alone needs no look. */
-        if (s->state == SANDBOX_RUNNING && !p->idle_was_busy &&
-            clock_usec(CLOCK_BOOTTIME) < usec_add(p->active_boot_usec, s->idle_timeout_usec))
+        if (s->state == SANDBOX_RUNNING && !p->idle_was_busy && active_lately(s))
                 settle_idle(s, false);
-        else if (s->state != SANDBOX_RUNNING || sandbox_ask_statistics(s, on_statistics, NULL, &e) < 0)
+        else if (s->state != SANDBOX_RUNNING || sandbox_get_statistics(s, on_statistics, NULL, &e) < 0)
                 settle_idle(s, true);
         return 0;
 }

@@ -14,7 +14,7 @@
 #include "net/bpf/datapath.skel.h"
 
 /* Goes up with each change of what the maps hold: programs of two releases never share one. */
-#define PIN_VERSION "3"
+#define PIN_VERSION "4"
 #define TC_HANDLE 1U
 #define TC_PRIORITY 1U
 

@@ -9,7 +9,7 @@
  * All but PING need a SETUP before, for each connection; the same one again has the same answer. Events come after it. */
 
 #define NET_PROTO_MAGIC 0x4454454eU /* "NETD" */
-#define NET_PROTO_VERSION 3U
+#define NET_PROTO_VERSION 4U
 #define NET_FD 3
 
 typedef enum NetOp {

@@ -147,6 +147,7 @@ static __always_inline int flow_check(Sandbox *s, const Packet *p, NetFlow *f, i
         }
         if (f->flags & NET_FLOW_DENIED)
                 return NET_DENIED_POLICY;
+        flow_note_use(s->usage, f, p, inbound, s->now);
         flow_touch(f, p, inbound, s->now);
         return NET_ALLOWED;
 }
@@ -186,7 +187,10 @@ static __always_inline int error_related(struct __sk_buff *skb, Sandbox *s, cons
 }
 
 static __always_inline int later_fragment(struct __sk_buff *skb, Sandbox *s, const Packet *p, int inbound) {
-        if (!fragment_known(s->number, p, inbound, s->now))
+        const NetFragment *first = fragment_find(s->number, p, inbound, s->now);
+
+        /* One that is parked is woken by first ones alone, which bring the rest along. */
+        if (!first || (s->entry->flags & NET_ENTRY_PARKED && first->generation != s->entry->generation))
                 return drop(skb, s, p, inbound, NET_DENIED_FRAGMENT);
         return pass(skb, s, p, inbound);
 }
@@ -258,7 +262,7 @@ int from_sandbox(struct __sk_buff *skb) {
         if (r != NET_ALLOWED)
                 return refuse(skb, &s, &p, f, 0, r);
         if (p.fragment == FRAGMENT_FIRST)
-                fragment_remember(s.number, &p, 0, s.now);
+                fragment_remember(s.number, &p, 0, s.entry->generation, s.now);
         return pass(skb, &s, &p, 0);
 }
 
@@ -358,6 +362,6 @@ int to_sandbox(struct __sk_buff *skb) {
         if (r != NET_ALLOWED)
                 return refuse(skb, &s, &p, f, 1, r);
         if (p.fragment == FRAGMENT_FIRST)
-                fragment_remember(s.number, &p, 1, s.now);
+                fragment_remember(s.number, &p, 1, s.entry->generation, s.now);
         return pass(skb, &s, &p, 1);
 }

@@ -19,6 +19,22 @@ static __always_inline void flow_key(NetFlowKey *key, __u32 slot, const Packet *
         key->local_port = inbound ? p->dport : p->sport;
 }
 
+/* Of use to somebody outside: the answer to either, and what comes in after it. What the guest says without being answered
+ * is not, nor what comes and has no answer, a connection that is refused, or a ping. Called before flow_touch(). */
+static __always_inline void flow_note_use(NetUsage *u, const NetFlow *f, const Packet *p, int inbound, __u64 now) {
+        int answers = !!(f->flags & NET_FLOW_INBOUND) != inbound;
+
+        if (p->proto == IPPROTO_TCP ? p->tcp_flags & TCP_RST || (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN :
+            p->proto != IPPROTO_UDP)
+                return;
+        if (f->flags & NET_FLOW_REPLIED ? !inbound : !answers)
+                return;
+        if (u->use_noted != 0 && now - u->use_noted < FLOW_TOUCH_NSEC)
+                return;
+        u->use_noted = now;
+        u->stats.used = bpf_ktime_get_boot_ns();
+}
+
 static __always_inline void flow_touch(NetFlow *f, const Packet *p, int inbound, __u64 now) {
         __u32 flags = 0;
 
@@ -77,17 +93,19 @@ static __always_inline void fragment_key(NetFragmentKey *key, __u32 slot, const 
         key->inbound = inbound;
 }
 
-static __always_inline void fragment_remember(__u32 slot, const Packet *p, int inbound, __u64 now) {
+static __always_inline void fragment_remember(__u32 slot, const Packet *p, int inbound, __u32 generation, __u64 now) {
+        NetFragment f = { .seen = now, .generation = generation };
         NetFragmentKey key = {};
 
         fragment_key(&key, slot, p, inbound);
-        bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
+        bpf_map_update_elem(&fragments, &key, &f, BPF_ANY);
 }
 
-static __always_inline int fragment_known(__u32 slot, const Packet *p, int inbound, __u64 now) {
+/* NULL: it is not known that the first one passed. */
+static __always_inline const NetFragment *fragment_find(__u32 slot, const Packet *p, int inbound, __u64 now) {
         NetFragmentKey key = {};
 
         fragment_key(&key, slot, p, inbound);
-        __u64 *seen = bpf_map_lookup_elem(&fragments, &key);
-        return seen && now - *seen < FRAGMENT_NSEC;
+        const NetFragment *f = bpf_map_lookup_elem(&fragments, &key);
+        return f && now - f->seen < FRAGMENT_NSEC ? f : NULL;
 }

@@ -52,7 +52,7 @@ struct {
         __uint(type, BPF_MAP_TYPE_LRU_HASH);
         __uint(max_entries, 8192);
         __type(key, NetFragmentKey);
-        __type(value, __u64);
+        __type(value, NetFragment);
         __uint(pinning, LIBBPF_PIN_BY_NAME);
 } fragments SEC(".maps");
 

@@ -150,6 +150,12 @@ typedef struct NetFragmentKey {
         __u8 tag, proto, inbound, reserved;
 } NetFragmentKey;
 
+typedef struct NetFragment {
+        __u64 seen;            /* ns of CLOCK_MONOTONIC */
+        __u32 generation;      /* of the entry that let the first one pass */
+        __u32 reserved;
+} NetFragment;
+
 typedef struct NetBucket {
         __u64 tokens;
         __u64 filled;          /* ns */
@@ -160,6 +166,7 @@ typedef struct NetUsage {
         struct bpf_spin_lock lock;
         __u32 reserved;
         NetBucket bytes_out, bytes_in, packets_out, packets_in, flows_new, queries, audit;
+        __u64 use_noted;       /* when stats.used was written; ns of CLOCK_MONOTONIC */
         NetStats stats;
 } NetUsage;
 

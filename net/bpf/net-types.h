@@ -68,4 +68,5 @@ typedef struct NetStats {
         __u64 denied[_NET_REASON_MAX];
         __u64 audit_lost;      /* events over the rate */
         __u64 flows_open;
+        __u64 used;            /* ns of CLOCK_BOOTTIME: by somebody outside, as filter.h has it, to a second; 0: never */
 } NetStats;

@@ -4,6 +4,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -11,6 +12,8 @@ import dbus
 import pytest
 
 from cubetest import created, ctl, ctl_ok, journal, prop, run, sandbox, sandbox_ids, wait_for
+from network import address
+from test_network_stack import StackGuest
 
 DROP_IN = "/etc/cubed/cubed.conf.d/60-timeouts.conf"
 
@@ -115,6 +118,26 @@ def test_who_is_busy_is_not_idle(clean):
         looked_at(sandbox_id, 4)
         assert prop(sandbox_id, "State") == "running"
         sandbox(sandbox_id).SignalProcess(dbus.UInt32(pid), dbus.Int32(9), False)
+        wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
+
+
+def test_who_serves_somebody_is_not_idle(clean):
+    """While something comes over the network and is answered. Known to a second, so a test that is held up may find it paused."""
+    with created("--timeout", "1h", "--idle-timeout", "2s", "--on-timeout", "pause") as sandbox_id:
+        guest = StackGuest(sandbox_id)
+        with guest.stack.netns.listen("0.0.0.0", 80) as server, \
+                socket.create_connection((address(sandbox_id), 80), timeout=30) as client, server.accept()[0] as inside:
+            began = last = time.monotonic()
+            held_up = 0
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                while last - began < 5:
+                    held_up, last = max(held_up, time.monotonic() - last), time.monotonic()
+                    client.sendall(b"?")
+                    inside.sendall(inside.recv(1))
+                    assert client.recv(1) == b"?"
+                    time.sleep(0.05)
+            assert last - began >= 5 or held_up > 0.9
+        guest.close()
         wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
 
 

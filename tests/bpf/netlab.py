@@ -31,7 +31,7 @@ INNER6, GATEWAY6 = 'fdcb:ed00::2', 'fdcb:ed00::1'
 MARK = 0x100
 
 # what cube-netd is asked; net/net-proto.h
-MAGIC, VERSION, REPLY = 0x4454454e, 3, 1
+MAGIC, VERSION, REPLY = 0x4454454e, 4, 1
 (PING, SETUP, SLOT_NEW, SLOT_KEEP, SLOT_FREE, POLICY_LOAD, POLICY_DROP, POLICY_SET, LIMITS_SET,
  STATISTICS, QUIESCE, CHECK, PARK) = range(1, 14)
 EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE, EVENT_NAME_DENIED = 100, 101, 102, 103
@@ -331,7 +331,7 @@ class Sandbox:
         numbers = struct.unpack(f'={len(raw) // 8}Q', raw)
         out = dict(zip('out out_bytes in in_bytes out_denied out_denied_bytes in_denied in_denied_bytes'.split(), numbers))
         out['denied'] = {name: n for name, n in zip(REASONS, numbers[8:]) if n}
-        out['audit_lost'], out['flows_open'] = numbers[8 + len(REASONS):10 + len(REASONS)]
+        out['audit_lost'], out['flows_open'], out['used'] = numbers[8 + len(REASONS):11 + len(REASONS)]
         return out
 
     def close(self):

@@ -380,6 +380,49 @@ TEST(the_other_end_of_what_is_cut_gets_one_reset) {
         assert_eq(r.verdict, TC_ACT_SHOT);
 }
 
+/* As IPv4 has it; port 80 for the first one. */
+static bool fragment_passes(ModelPacket *m, uint16_t id, bool later, bool forwarded) {
+        uint8_t frame[128];
+        size_t size = build(frame, m);
+        uint16_t words[2] = { htons(id), htons(later ? 64 : 0x2000) };
+        Run r;
+
+        memcpy(frame + ETH_HLEN + 4, words, sizeof(words));
+        run("to_sandbox", NET_LINK_HOST, frame, size, forwarded, &r);
+        return r.verdict == TC_ACT_OK;
+}
+
+TEST(a_parked_one_is_not_woken_by_the_rest_of_what_came_before) {
+        static const NetConfig config = { .mark = MARK, .audit_interval = 60, .audit_rate = 1, .timeout_tcp = 60, .timeout_udp = 60,
+                                          .timeout_closing = 60, .ingress_uids = { 65534 }, .n_ingress_uids = 1 };
+        ModelPacket m = { .proto = IPPROTO_UDP, .port = 80, .inbound = true };
+
+        need_bench();
+        open_internet();
+        /* A packet of no socket has the user that stands for nobody. */
+        assert_ok(datapath_configure(bench->datapath, &config));
+        assert_ok(prefix_parse("10.209.0.1", &m.remote));
+        assert_true(fragment_passes(&m, 1, false, false) && fragment_passes(&m, 1, true, false));
+
+        NetEntry entry = bench->entry, parked = { .policy = NET_POLICY_DENY, .flags = NET_ENTRY_PARKED | NET_ENTRY_CLOSED };
+        parked.generation = entry.generation + 1;
+        assert_ok(datapath_set_entry(bench->datapath, SLOT, &parked));
+        assert_true(!fragment_passes(&m, 1, true, false) && !fragment_passes(&m, 2, false, false) && !fragment_passes(&m, 2, true, false));
+
+        parked.generation++;
+        parked.flags = NET_ENTRY_PARKED;
+        assert_ok(datapath_set_entry(bench->datapath, SLOT, &parked));
+        assert_true(!fragment_passes(&m, 1, true, false) && !fragment_passes(&m, 2, true, false));
+        /* The datagram that does wake it comes whole. */
+        assert_true(fragment_passes(&m, 3, false, false) && fragment_passes(&m, 3, true, false));
+
+        /* It runs again, and lacks nothing of what waits in its tap. */
+        entry.generation = bench->entry.generation = parked.generation + 1;
+        assert_ok(datapath_set_entry(bench->datapath, SLOT, &entry));
+        assert_true(fragment_passes(&m, 3, true, false));
+        drop_flows();
+}
+
 TEST(flows_are_forgotten_when_they_are_old) {
         static const NetConfig quick = { .mark = MARK, .audit_interval = 60, .audit_rate = 1 };
         ModelPacket m = { .proto = IPPROTO_UDP, .port = 53 };
