@@ -337,6 +337,11 @@ static void adopt_running(Sandbox *s) {
                 sandbox_failf(s, BUS_ERROR_INTERNAL, "cubed ended while sandbox %s was being created", s->id);
                 return;
         }
+        if (s->untold) {
+                log_info("Sandbox %s is a copy of which nobody was told when cubed ended, ending it", s->id);
+                sandbox_end(s, VMM_EXIT_KILLED);
+                return;
+        }
         sandbox_use_template(s);
         s->priv->was_running = true;
         s->priv->step = STEP_RUNNING;

@@ -249,6 +249,7 @@ int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error)
         s->idle_timeout_usec = spec->idle_timeout_usec > 0 ? spec->idle_timeout_usec : s->manager->config.default_idle_timeout_usec;
         s->on_timeout = spec->on_timeout;
         s->auto_resume = spec->auto_resume;
+        s->untold = spec->untold;
         s->checkpoint_usec = spec->checkpoint_usec;
         r = apply_network(s, spec);
         if (r >= 0)

@@ -3,7 +3,8 @@
 /* Copies of a running sandbox: one capture, and then as many creates from it as were asked for, a few at a time.
  *
  * A Fork belongs to nobody: it goes with the last of its creates. The sandbox it is of may be gone by then, and so may
- * copies that were made first; both are looked for by their ids at the end. */
+ * copies that were made first; both are looked for by their ids at the end. Until then nobody knows of the copies: a cubed
+ * that takes them over ends them. */
 
 #include "daemon/host-network.h"
 #include "daemon/log.h"
@@ -27,6 +28,7 @@ struct Fork {
         char parent[21];
         SandboxSpec spec;          /* strings are ours; template, snapshot and policy in use by us */
         char tenant[TENANT_NAME_MAX];
+        char *bound_client;
         Copy *copies;
         size_t n, n_begun, n_under_way;
         ForkDone done;
@@ -45,14 +47,25 @@ static void fork_free(Fork *f) {
         for (size_t i = 0; f->copies && i < f->n; i++)
                 sd_bus_error_free(&f->copies[i].error);
         free(f->copies);
+        free(f->bound_client);
         free(f);
+}
+
+static Sandbox *find_copy(Fork *f, const Copy *c) {
+        Sandbox *s = *c->id ? manager_find_sandbox(f->manager, c->id) : NULL;
+
+        if (s) {
+                s->untold = false;
+                sandbox_save_soon(s);
+        }
+        return s;
 }
 
 static void finish(Fork *f) {
         ForkResult *results = new0(ForkResult, f->n);
 
         for (size_t i = 0; results && i < f->n; i++) {
-                results[i].sandbox = *f->copies[i].id ? manager_find_sandbox(f->manager, f->copies[i].id) : NULL;
+                results[i].sandbox = find_copy(f, &f->copies[i]);
                 if (!results[i].sandbox && !sd_bus_error_is_set(&f->copies[i].error))
                         (void) sd_bus_error_setf(&f->copies[i].error, BUS_ERROR_GUEST_FAILED, "Sandbox %s ended before the last copy was made",
                                                  f->copies[i].id);
@@ -141,7 +154,9 @@ static Fork *fork_new(Sandbox *s, size_t n, const SandboxSpec *spec) {
         memcpy(f->parent, s->id, sizeof(f->parent));
         f->n = n;
         f->spec = *spec;
-        f->spec.hostname = f->spec.request_id = f->spec.bound_client = NULL;
+        f->spec.hostname = f->spec.request_id = NULL;
+        f->spec.bound_client = f->bound_client = spec->bound_client ? strdup(spec->bound_client) : NULL;
+        f->spec.untold = true;
         f->spec.labels = NULL;
         f->spec.snapshot = NULL;
         tenant_name_copy(f->tenant, spec->tenant);
@@ -151,7 +166,7 @@ static Fork *fork_new(Sandbox *s, size_t n, const SandboxSpec *spec) {
         if (spec->policy)
                 loaded_policy_ref(f->spec.policy);
         f->copies = new0(Copy, n);
-        if (!f->copies || copy_labels(spec->labels, &f->spec.labels) < 0) {
+        if (!f->copies || (spec->bound_client && !f->bound_client) || copy_labels(spec->labels, &f->spec.labels) < 0) {
                 fork_free(f);
                 return NULL;
         }

@@ -72,6 +72,7 @@ static int add_numbers(json_object *o, const Sandbox *s) {
                 { "timeout", s->timeout_usec },
                 { "idle-timeout", s->idle_timeout_usec },
                 { "auto-resume", s->auto_resume },
+                { "untold", s->untold },
                 { "checkpoint", s->checkpoint_usec },
                 { "created", s->created_usec },
                 { "deadline", s->deadline_usec },
@@ -335,7 +336,7 @@ static int load_layers(Sandbox *s, json_object *o) {
 /* Those that a cubed of before did not know. */
 static int load_ends(Sandbox *s, json_object *o) {
         _cleanup_free_ char *end = NULL;
-        uint64_t auto_resume = 0;
+        uint64_t auto_resume = 0, untold = 0;
         int r = 0;
 
         if (json_object_object_get_ex(o, "idle-timeout", NULL))
@@ -343,6 +344,9 @@ static int load_ends(Sandbox *s, json_object *o) {
         if (r >= 0 && json_object_object_get_ex(o, "auto-resume", NULL))
                 r = json_get_u64(o, "auto-resume", 0, 1, &auto_resume);
         s->auto_resume = auto_resume;
+        if (r >= 0 && json_object_object_get_ex(o, "untold", NULL))
+                r = json_get_u64(o, "untold", 0, 1, &untold);
+        s->untold = untold;
         if (r >= 0)
                 r = json_dup_optional(o, "on-timeout", STRING_MAX, &end);
         if (r < 0 || !end)

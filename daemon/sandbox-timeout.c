@@ -231,3 +231,9 @@ int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_erro
         sandbox_changed(s, "IdleTimeoutUSec");
         return 0;
 }
+
+void sandbox_unbind(Sandbox *s) {
+        free(s->bound_client);
+        s->bound_client = NULL;
+        save_anywhere(s);
+}

@@ -76,6 +76,7 @@ typedef struct SandboxSpec {
         const char *request_id;
         char **labels;                     /* NAME=VALUE, NULL-terminated; may be NULL */
         const char *bound_client;          /* unique bus name whose end is the sandbox's */
+        bool untold;                       /* see struct Sandbox */
         LoadedPolicy *policy;              /* whom it may talk to; NULL: as the template has it, or DefaultPolicy= */
         NetLimits net_limits;              /* 0: as configured; UINT64_MAX, UINT32_MAX: none */
         bool builder;                      /* a template in the making is warmed in it: see struct Sandbox */
@@ -95,6 +96,7 @@ struct Sandbox {
         char *request_id;
         char **labels;
         char *bound_client;
+        bool untold;                       /* runs, but whoever asked for it has no answer yet: ended by the next cubed */
         uint64_t mem_bytes;                /* as it is now */
         uint64_t boot_mem_bytes;           /* as it was created with */
         uint64_t plug_bytes;               /* how much more there can be */
@@ -211,6 +213,8 @@ int sandbox_fork(Sandbox *s, size_t n, const SandboxSpec *spec, ForkDone done, v
 int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error);
 /* UINT64_MAX = none. */
 int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error);
+/* It outlives the client that it was bound to. */
+void sandbox_unbind(Sandbox *s);
 /* Whether connections of the host resume it when it is paused; of one that is, from now on. */
 int sandbox_set_auto_resume(Sandbox *s, bool auto_resume, sd_bus_error *error);
 /* Connections do resume it: it is paused with its memory, or will be in a moment. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* CreateSandbox. The call is kept until the sandbox runs or has failed. A second call of the same
- * tenant with the same request-id joins the first one, or is answered at once when that is done. */
+ * tenant with the same request-id joins the first one, or is answered at once when that is done.
+ *
+ * And UnbindSandboxes, by which a client that has passed on what it made lets it outlive itself. */
 
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
@@ -251,4 +253,23 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
                 return r < 0 ? r : 1;
         spec.policy = policy;
         return start_create(m, &spec, error);
+}
+
+static bool bound_to(const Sandbox *s, sd_bus_message *m) {
+        return s && s->bound_client && streq(s->bound_client, strempty(sd_bus_message_get_sender(m)));
+}
+
+/* What is of no other client's, or gone, is passed over: nothing of it is told. */
+int bus_method_unbind_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        _cleanup_strv_ char **ids = NULL;
+
+        int r = bus_read_strings(m, &ids, error);
+        if (r < 0)
+                return r;
+        for (char **id = ids; id && *id; id++) {
+                Sandbox *s = manager_find_sandbox(bus_front->manager, *id);
+                if (bound_to(s, m))
+                        sandbox_unbind(s);
+        }
+        return sd_bus_reply_method_return(m, NULL);
 }

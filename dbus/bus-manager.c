@@ -282,6 +282,8 @@ const sd_bus_vtable bus_manager_vtable[] = {
         SD_BUS_METHOD_WITH_ARGS("CreateSandbox", SD_BUS_ARGS("s", source, "a{sv}", options),
                                 SD_BUS_RESULT("s", id, "o", sandbox), bus_method_create_sandbox,
                                 SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("UnbindSandboxes", SD_BUS_ARGS("as", ids), SD_BUS_NO_RESULT, bus_method_unbind_sandboxes,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("GetSandbox", SD_BUS_ARGS("s", id), SD_BUS_RESULT("o", sandbox), method_get_sandbox,
                                 SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("GetSandboxByPID", SD_BUS_ARGS("u", pid), SD_BUS_RESULT("o", sandbox),

@@ -85,6 +85,14 @@ static int append_fork(sd_bus_message *reply, const ForkResult *f) {
                                      f->error.name ? f->error.name : BUS_ERROR_INTERNAL, strempty(f->error.message));
 }
 
+/* It may have left before the last of them was there to be ended. */
+static int check_client(const ForkResult *results, size_t n) {
+        for (size_t i = 0; i < n; i++)
+                if (results[i].sandbox && results[i].sandbox->bound_client)
+                        return bus_check_client(bus_front->manager->bus, results[i].sandbox->bound_client);
+        return 0;
+}
+
 static void on_forked(Sandbox *s, const sd_bus_error *error, const ForkResult *results, size_t n, void *userdata) {
         _cleanup_bus_message_ sd_bus_message *call = userdata, *reply = NULL;
         int r = -EIO;
@@ -97,6 +105,8 @@ static void on_forked(Sandbox *s, const sd_bus_error *error, const ForkResult *r
                         r = append_fork(reply, &results[i]);
                 if (r >= 0)
                         r = sd_bus_message_close_container(reply);
+                if (r >= 0)
+                        r = check_client(results, n);
                 if (r >= 0)
                         r = sd_bus_send(NULL, reply, NULL);
         }
@@ -130,6 +140,7 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         uid_t actor;
         uint32_t n;
         uint64_t checkpoint_usec = 0;
+        bool bind_client = false;
         /* Whoever asks: what is in there is its tenant's, and so are the copies. */
         SandboxSpec spec = {
                 .owner_uid = s->owner_uid, .tenant = s->tenant, .timeout_usec = s->timeout_usec, .idle_timeout_usec = s->idle_timeout_usec,
@@ -147,6 +158,7 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                 { "labels", BUS_OPTION_DICT, &labels, 0 },
                 { "network-policy", BUS_OPTION_POLICY, &own_policy, 0 },
                 { "tenant", BUS_OPTION_STRING, &tenant, 0 },
+                { "bind-client", BUS_OPTION_BOOL, &bind_client, 0 },
                 BUS_NETWORK_LIMITS(&spec.net_limits),
         };
 
@@ -172,6 +184,7 @@ int bus_method_fork(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                 return r < 0 ? r : 1;
         spec.policy = policy;
         spec.labels = labels;
+        spec.bound_client = bind_client ? sd_bus_message_get_sender(m) : NULL;
         audit_asked(s->manager->audit, s, actor, "fork");
         return bus_keep_call(m, sandbox_fork(s, n, &spec, on_forked, sd_bus_message_ref(m), error));
 }

@@ -173,6 +173,19 @@ void cubed_call_asking(Request *r, sd_bus_message *m, int k, CubedDone done) {
         call_queued(r, m, k, done, true);
 }
 
+void cubed_unbind(Request *r, const char *const *ids, size_t n, CubedDone done) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "UnbindSandboxes", &m);
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'a', "s");
+        for (size_t i = 0; k >= 0 && i < n; i++)
+                k = sd_bus_message_append_basic(m, 's', ids[i]);
+        if (k >= 0)
+                k = sd_bus_message_close_container(m);
+        cubed_call(r, m, k, done);
+}
+
 void cubed_drop(Request *r) {
         if (r->call)
                 call_free(r->call);

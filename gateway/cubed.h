@@ -21,6 +21,8 @@ void cubed_call(Request *r, sd_bus_message *m, int k, CubedDone done);
 void cubed_call_asking(Request *r, sd_bus_message *m, int k, CubedDone done);
 /* Of r->sandbox_id; then goes on with then, or answers 404: of another tenant is as not there. */
 void cubed_get_sandbox(Request *r, void (*then)(Request *r));
+/* Sandboxes that were made bound to us, so that they end with us, outlive us from now on: their client is being told. */
+void cubed_unbind(Request *r, const char *const *ids, size_t n, CubedDone done);
 void cubed_drop(Request *r);
 
 /* The answer to a call that failed. */

@@ -66,6 +66,9 @@ static int make_call(Request *r, const CreateSpec *s, sd_bus_message **ret) {
                 k = sd_bus_message_append(*ret, "{sv}", "on-timeout", "s", s->on_timeout);
         if (k >= 0 && s->auto_resume)
                 k = sd_bus_message_append(*ret, "{sv}", "auto-resume", "b", 1);
+        /* Until its client is told: else one whose gateway is killed before that would be left. */
+        if (k >= 0)
+                k = sd_bus_message_append(*ret, "{sv}", "bind-client", "b", 1);
         if (k >= 0)
                 k = append_labels(*ret, s);
         if (k >= 0)
@@ -105,12 +108,20 @@ static void on_template(Request *r) {
         create(r);
 }
 
-static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        if (!error) {
+static void on_unbound(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        if (error)
+                reply_cubed_error(r, error);
+        else
                 reply_sandbox(r, MHD_HTTP_CREATED);
-                return;
-        }
-        request_reply_error(r, serve_status(error), NOT_SERVED, r->sandbox_id, client_error_text(error, 0));
+}
+
+static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        const char *const ids[] = { r->sandbox_id };
+
+        if (error)
+                request_reply_error(r, serve_status(error), NOT_SERVED, r->sandbox_id, client_error_text(error, 0));
+        else
+                cubed_unbind(r, ids, ELEMENTSOF(ids), on_unbound);
 }
 
 static void serve(Request *r) {

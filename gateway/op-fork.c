@@ -82,10 +82,9 @@ static int put_failure(Request *r, const char *id, const sd_bus_error *error) {
         return 0;
 }
 
-static const char *fork_id(const Request *r) {
-        json_object *o = json_object_array_get_idx(r->forked, r->n_served);
-
-        return info_string(info_get(o, "sandbox"), "sandboxID");
+/* "": it came to nothing. */
+static const char *forked_id(const Request *r, size_t i) {
+        return info_string(info_get(json_object_array_get_idx(r->forked, i), "sandbox"), "sandboxID");
 }
 
 static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
@@ -93,7 +92,7 @@ static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *err
         int k = 0;
 
         if (error) {
-                (void) snprintf(id, sizeof(id), "%s", fork_id(r));
+                (void) snprintf(id, sizeof(id), "%s", forked_id(r, r->n_served));
                 endings_add(r->gateway->endings, id);
                 k = put_failure(r, id, error);
         }
@@ -104,16 +103,33 @@ static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *err
                 serve_next(r);
 }
 
-/* One after the other; those that came to nothing have no id. */
+static void on_unbound(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+        if (error)
+                reply_cubed_error(r, error);
+        else
+                request_reply_json(r, MHD_HTTP_CREATED, TAKE_PTR(r->forked));
+}
+
+static void unbind(Request *r) {
+        const char *ids[FORKS_MAX];
+        size_t n = 0;
+
+        for (size_t i = 0; i < MIN(json_object_array_length(r->forked), ELEMENTSOF(ids)); i++)
+                if (*forked_id(r, i))
+                        ids[n++] = forked_id(r, i);
+        cubed_unbind(r, ids, n, on_unbound);
+}
+
+/* One after the other. */
 static void serve_next(Request *r) {
-        while (r->n_served < json_object_array_length(r->forked) && !*fork_id(r))
+        while (r->n_served < json_object_array_length(r->forked) && !*forked_id(r, r->n_served))
                 r->n_served++;
         if (r->n_served == json_object_array_length(r->forked)) {
-                request_reply_json(r, MHD_HTTP_CREATED, TAKE_PTR(r->forked));
+                unbind(r);
                 return;
         }
         ServeSpec s = serve_spec(r, true, NULL);
-        s.id = fork_id(r);
+        s.id = forked_id(r, r->n_served);
         serve_envd(r, &s, on_served);
 }
 
@@ -172,6 +188,9 @@ void op_fork(Request *r) {
                 k = sd_bus_message_append(m, "{sv}", "tenant", "s", r->tenant);
         if (k >= 0)
                 k = sd_bus_message_append(m, "{sv}", "timeout", "t", timeout);
+        /* As in a create. */
+        if (k >= 0)
+                k = sd_bus_message_append(m, "{sv}", "bind-client", "b", 1);
         if (k >= 0)
                 k = append_fork_labels(m, info_get(r->sandbox, "Labels"));
         if (k >= 0)

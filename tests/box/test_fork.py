@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies of a running sandbox: each a sandbox of its own from that instant on, and the parent goes on."""
 
+import json
 import os
+import pathlib
 import subprocess
 
 import dbus
 import pytest
 
-from cubetest import (ERROR, ROOT, created, ctl, ctl_ok, manager, options, prop, sandbox, sandbox_ids, snapshot_dirs,
-                      wait_for)
+from cubetest import (ERROR, ROOT, at_rest, crash, created, ctl, ctl_ok, manager, nothing_left_since, options, prop, sandbox,
+                      sandbox_ids, snapshot_dirs, wait_for)
 from snapshots import count, counting, goes_on, put, sector
 
 
@@ -134,3 +136,35 @@ def test_the_parent_is_killed_in_it(clean):
         for copy in reply:
             if copy in sandbox_ids():
                 ctl("kill", copy)
+
+
+def untold():
+    """Copies that run, of which nobody was told yet."""
+    for path in pathlib.Path("/run/cubed/sandbox").glob("*/state.json"):
+        try:
+            state = json.loads(path.read_text())
+        except FileNotFoundError:
+            continue
+        if state["state"] == "running" and state["untold"]:
+            yield state["id"]
+
+
+def test_cubed_is_killed_in_it(template):
+    """Nobody is told of the copies that were made by then, and the next cubed ends them."""
+    before = at_rest()
+    with created("--timeout", "1h") as parent:
+        for _ in range(20):
+            with subprocess.Popen(["cubectl", "fork", "-n", "20", parent], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+                wait_for("a copy", lambda: any(untold()) or p.poll() is not None)
+                crash()
+                copies, _ = p.communicate(timeout=60)
+            if p.returncode != 0:
+                break
+            assert len(copies.split()) == 20
+            ctl_ok("kill", *copies.decode().split())
+        else:
+            pytest.fail("it was never amid it")
+        assert not copies
+        wait_for("the copies to be gone", lambda: sandbox_ids() == [parent])
+        assert prop(parent, "State") == "running"
+    nothing_left_since(before, but=["fds"])

@@ -200,17 +200,30 @@ def test_who_connects_while_it_is_paused_waits(key, template, memory):
     assert call("DELETE", path, key) == (204, None)
 
 
-@pytest.mark.parametrize("unit, message", [("cubed.service", "could not be made ready"), (UNIT, "is being restarted")])
-def test_one_that_no_client_was_told_of_ends(key, template, unit, message):
-    """Its client gets an error, since one of both was restarted before its guest could be made ready."""
+def restart(unit):
+    output("systemctl", "restart", unit)
+
+
+def kill(unit):
+    output("systemctl", "kill", "-s", "KILL", unit)
+
+
+@pytest.mark.parametrize("unit, end, message", [("cubed.service", restart, "could not be made ready"), (UNIT, restart, "is being restarted"),
+                                                (UNIT, kill, None)])
+def test_one_that_no_client_was_told_of_ends(key, template, unit, end, message):
+    """Its client gets an error, or no answer at all, since one of both ended before its guest could be made ready."""
     source, before = template("no-envd"), set(sandbox_ids())
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         create = pool.submit(call, "POST", "/v2/sandboxes", key, {"templateID": source, "timeout": 86400})
         made, = wait_for("the sandbox", lambda: set(sandbox_ids()) - before)
         wait_for("its guest to be told", lambda: "no answer about envd" in output("cubectl", "logs", "--console", made))
-        output("systemctl", "restart", unit)
-        status, answer = create.result()
-    assert status == 503 and message in answer["message"]
+        end(unit)
+        if message:
+            status, answer = create.result()
+            assert status == 503 and message in answer["message"]
+        else:
+            with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+                create.result()
     wait_for("it to be gone", lambda: made not in sandbox_ids())
 
 

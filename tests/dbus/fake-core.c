@@ -332,6 +332,11 @@ static int on_deadline(sd_event_source *source, uint64_t usec, void *userdata) {
         return sandbox_kill(userdata, VMM_EXIT_TIMEOUT, NULL, NULL, NULL);
 }
 
+void sandbox_unbind(Sandbox *s) {
+        free(s->bound_client);
+        s->bound_client = NULL;
+}
+
 int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *userdata, Sandbox **ret,
                    sd_bus_error *error) {
         if (spec->mem_bytes > GIB(32))
@@ -401,6 +406,11 @@ int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body
         Request *q = new0(Request, 1);
         *q = (Request) { .id = ++s->priv->last_id, .answer = answer, .userdata = userdata, .next = s->priv->requests };
         s->priv->requests = q;
+        /* Of a guest that does not get to it. */
+        if (type == AGENT_ENVD && access(strempty(getenv("FAKE_ENVD_HOLD")), F_OK) == 0) {
+                fprintf(stderr, "envd waits: %s\n", s->id);
+                return 0;
+        }
         frame_header_put(&(FrameHeader) { .len = (uint32_t) body->size, .type = (uint16_t) type, .id = q->id }, header);
         (void) fd_set_nonblock(s->priv->control_fd, false);
         r = write_full(s->priv->control_fd, header, sizeof(header));

@@ -40,6 +40,7 @@ static Sandbox *make(void) {
         s->template_name = strdup("python:latest");
         s->hostname = strdup("host");
         s->bound_client = strdup(":1.42");
+        s->untold = true;
         s->labels = new0(char *, 3);
         s->labels[0] = strdup("a=b");
         s->labels[1] = strdup("quote=\"\\u0041");
@@ -75,6 +76,7 @@ TEST(a_round_trip) {
         assert_streq(t->template_name, "python:latest");
         assert_streq(t->hostname, "host");
         assert_streq(t->bound_client, ":1.42");
+        assert_true(t->untold);
         assert_true(!t->request_id && !t->kernel_release);
         assert_streq(t->labels[0], "a=b");
         assert_streq(t->labels[1], "quote=\"\\u0041");
