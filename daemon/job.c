@@ -136,6 +136,7 @@ static void job_save(const Job *j) {
                 json_object_object_add(o, "owner", json_object_new_int64(j->owner_uid));
                 json_object_object_add(o, "progress", json_object_new_int64(j->progress));
                 json_object_object_add(o, "build-step", json_object_new_int64(j->build_step));
+                json_object_object_add(o, "cached-steps", json_object_new_int64(j->cached_steps));
                 json_object_object_add(o, "created", json_object_new_int64((int64_t) j->created_usec));
                 json_object_object_add(o, "finished", json_object_new_int64((int64_t) j->finished_usec));
         }
@@ -299,6 +300,7 @@ static int job_load(Manager *m, const char *id) {
         tenant = get_str(o, "tenant");
         j->progress = (uint32_t) get_u64(o, "progress");
         j->build_step = (uint32_t) get_u64(o, "build-step");
+        j->cached_steps = (uint32_t) get_u64(o, "cached-steps");
         j->created_usec = get_u64(o, "created");
         j->finished_usec = get_u64(o, "finished");
         j->state = job_state_from_string(state);
@@ -400,6 +402,12 @@ void job_set_step(Job *j, const char *step, uint32_t progress) {
 
 void job_set_build_step(Job *j, uint32_t n) {
         j->build_step = n;
+        job_save(j);
+        job_changed(j);
+}
+
+void job_set_cached_steps(Job *j, uint32_t n) {
+        j->cached_steps = n;
         job_save(j);
         job_changed(j);
 }

@@ -44,6 +44,7 @@ struct Job {
         uint32_t progress;         /* 0 to 100 */
         uint32_t build_step;       /* of a build with steps: which of them is being done, or was when it failed, from 1 on;
                                       one more than there are: all are done; 0: none was begun */
+        uint32_t cached_steps;     /* so many of the first ones were not run: what they come to is that of an earlier build */
         char *result;              /* id of what was made; NULL until done */
         char *error_name;          /* bus error, when failed or canceled */
         char *error_message;
@@ -70,6 +71,7 @@ Job *manager_find_job(Manager *m, const char *id);
 
 void job_set_step(Job *j, const char *step, uint32_t progress);
 void job_set_build_step(Job *j, uint32_t n);
+void job_set_cached_steps(Job *j, uint32_t n);
 /* Appends to the log; text beyond JOB_LOG_MAX is dropped, with one line that says so. */
 void job_log(Job *j, const void *data, size_t size);
 void job_logf(Job *j, const char *format, ...) _printf_(2, 3);

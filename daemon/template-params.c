@@ -91,6 +91,8 @@ const char *template_build_params_fault(const TemplateBuildParams *p) {
                         return "the kernel command line holds characters other than printable ASCII";
         if (strlen(strempty(p->cmdline)) > TEMPLATE_CMDLINE_MAX)
                 return "the kernel command line is too long";
+        if (p->force_step > (p->warm ? p->warm->n_steps : 0))
+                return "there is no such step to be forced";
         const char *fault = aliases_fault(p->aliases);
         return fault || !p->warm ? fault : warm_spec_fault(p->warm);
 }

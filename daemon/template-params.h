@@ -77,6 +77,9 @@ typedef struct TemplateBuildParams {
         LoadedPolicy *build_policy; /* while it is made: its sandboxes don't inherit it; NULL: nobody */
         const SandboxPolicy *policy; /* of sandboxes that are given none; NULL: as DefaultPolicy= says */
 
+        bool no_cache;            /* nothing is taken from earlier builds */
+        uint32_t force_step;      /* the steps from this one on are run, whatever there is of them, from 1 on; 0: as no_cache says */
+
         const TemplateWarmSpec *warm; /* NULL: sandboxes boot, nothing is run in it before */
 
         uint64_t root_max_bytes;  /* ceiling for the unpacked root file system and for root.img; 0: 32 GiB */

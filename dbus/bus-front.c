@@ -259,7 +259,7 @@ static void on_job_added(Manager *m, Job *j) {
 static void on_job_changed(Manager *m, Job *j) {
         char path[CUBE_BUS_PATH_MAX];
         (void) sd_bus_emit_properties_changed(m->bus, bus_path_put(path, CUBE_BUS_PATH_JOB, j->id), CUBE_BUS_JOB,
-                                              "State", "Step", "Progress", "BuildStep", "Template", "Error", "ErrorName",
+                                              "State", "Step", "Progress", "BuildStep", "CachedSteps", "Template", "Error", "ErrorName",
                                               "FinishedTimestamp", NULL);
 }
 

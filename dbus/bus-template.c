@@ -92,6 +92,8 @@ static int read_build_options(sd_bus_message *m, BuildCall *c, bool on_another, 
                 { "network-policy", BUS_OPTION_POLICY, &c->policy, 0 },
                 { "build-network-policy", BUS_OPTION_POLICY, &c->build_policy, 0 },
                 { "tenant", BUS_OPTION_STRING, &c->params.tenant, 0 },
+                { "no-cache", BUS_OPTION_BOOL, &c->params.no_cache, 0 },
+                { "force-step", BUS_OPTION_U32, &c->params.force_step, BUS_OPTION_NONZERO },
                 /* What a template below has settled. */
                 { "image", BUS_OPTION_STRING, &c->params.image, 0 },
                 { "kernel", BUS_OPTION_FD, &c->params.kernel_fd, 0 },

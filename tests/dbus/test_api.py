@@ -307,13 +307,15 @@ def test_a_build_has_ordered_steps(host):
     def get(name):
         return host.busctl('get-property', NAME, job, f'{NAME}.Job', name).stdout.strip()
     wait_for('the build', lambda: get('State') == 's "done"')
-    assert get('BuildStep') == 'u 4'
+    assert get('BuildStep') == 'u 4' and get('CachedSteps') == 'u 0'
 
 
 @pytest.mark.parametrize('option, words', [
     (['steps', 'as', '1', 'RUN'], "'steps' has type as, but takes a(sas)"),
     (['kernel-name', 's', 'small'], "no option 'kernel-name'"),
     (['disk', 't', '1'], "no option 'disk'"),
+    (['no-cache', 'u', '1'], "'no-cache' has type u, but takes b"),
+    (['force-step', 'u', '0'], "'force-step'"),
     (['steps', 'a(sas)', '257', *(['RUN', '1', 'true'] * 257)], 'more than 256 entries'),
 ])
 def test_wrong_options_of_a_build_on_another_template(host, option, words):
