@@ -16,11 +16,17 @@ static const struct option options[] = { BUILD_OPTIONS, {} };
 
 /* Those that may be given several times, and so are lists here. */
 static const char *const lists[] = {
-        "alias", "allow", "build-allow", "build-deny", "copy", "deny", "env", "inbound", "setup", NULL,
+        "alias", "allow", "build-allow", "build-deny", "copy", "deny", "env", "inbound", "setup", "step", NULL,
 };
 
 /* What they name lies where the file lies. */
 static const char *const paths[] = { "authfile", "cert-dir", "from", "kernel", "modules", NULL };
+
+/* Names, not paths. */
+static bool is_name(const struct option *option, const char *value) {
+        return (option->val == BUILD_KERNEL && build_kernel_is_name(value)) ||
+               (option->val == BUILD_FROM && startswith(value, "template:"));
+}
 
 /* In front of a path, not of an address. */
 static const char *const transports[] = { "oci:", "oci-archive:", "docker-archive:", NULL };
@@ -109,11 +115,25 @@ static int get_value(Load *l, const char *key, json_object *v, const char **ret)
         return keep_word(l, word, ret);
 }
 
+/* What the step that was just added copies lies where the file lies, too. */
+static int resolve_step(Load *l, BuildStep *step) {
+        char *path;
+
+        if (!step->source || *step->source == '/' || isempty(l->directory))
+                return 0;
+        int r = path_join(l->directory, step->source, &path);
+        if (r < 0)
+                return r;
+        free(step->source);
+        step->source = path;
+        return 0;
+}
+
 static int apply(Load *l, const struct option *option, const char *value) {
         const char *word = value;
 
         if ((is_in(paths, option->name) || streq(option->name, "copy")) &&
-            !(option->val == BUILD_KERNEL && build_kernel_is_name(value))) {
+            !is_name(option, value)) {
                 int r = resolve(l, value, &word);
                 if (r < 0)
                         return r;
@@ -122,6 +142,8 @@ static int apply(Load *l, const struct option *option, const char *value) {
                 return 0;
         optarg = (char *) word;
         int r = build_option(l->options, option->val);
+        if (r >= 0 && option->val == BUILD_STEP)
+                r = resolve_step(l, &l->options->steps[l->options->n_steps - 1]);
         if (r < 0)
                 ctl_note("That is \"%s\" in %s.", option->name, l->path);
         return r;

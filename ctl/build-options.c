@@ -56,6 +56,21 @@ static int add_copy(BuildOptions *o, const char *s) {
         return r < 0 ? r : 1;
 }
 
+static int add_step(BuildOptions *o, const char *s) {
+        if (o->n_steps == BUILD_STEPS_MAX)
+                return ctl_usage("--step can be given %u times at most.", BUILD_STEPS_MAX);
+        if (!o->steps) {
+                o->steps = new0(BuildStep, BUILD_STEPS_MAX);
+                if (!o->steps)
+                        return -ENOMEM;
+        }
+        int r = build_step_parse(s, &o->steps[o->n_steps]);
+        if (r < 0)
+                return r;
+        o->n_steps++;
+        return 1;
+}
+
 static int add_alias(BuildOptions *o, const char *s) {
         int r = value_template_name(s);
 
@@ -119,6 +134,8 @@ static int warm_option(BuildOptions *o, int c) {
                 return add_copy(o, optarg);
         case BUILD_SETUP:
                 return add_setup(o, optarg);
+        case BUILD_STEP:
+                return add_step(o, optarg);
         case BUILD_START:
                 return set_command("start", optarg, &o->start);
         case BUILD_NO_START:
@@ -148,18 +165,51 @@ int build_option(BuildOptions *o, int c) {
         return r != 0 ? r : policy_option(&o->build_policy, CTL_OPTION_BUILD_POLICY, "build-network", c);
 }
 
+const char *build_options_base(const BuildOptions *o) {
+        return startswith(o->from, "template:");
+}
+
+/* What another template has is as it has it. */
+static int check_base(const BuildOptions *o) {
+        if (o->kernel || o->modules || o->no_modules || o->cmdline)
+                return ctl_usage("A template on another one has its kernel: --kernel, --modules, --no-modules and --cmdline don't go with --from=template:...");
+        if (o->disk_bytes > 0)
+                return ctl_usage("A template on another one has its disk: --disk doesn't go with --from=template:...");
+        if (o->no_warm)
+                return ctl_usage("A template on another one is what its guest becomes: --no-warm doesn't go with --from=template:...");
+        return value_template_name(build_options_base(o));
+}
+
+static bool has_archives(const BuildOptions *o) {
+        for (size_t i = 0; i < o->n_steps; i++)
+                if (o->steps[i].source)
+                        return true;
+        return false;
+}
+
+static int check_steps(const BuildOptions *o) {
+        if (o->n_steps == 0)
+                return 0;
+        if (o->setup)
+                return ctl_usage("--setup and --step don't go together: --step='RUN COMMAND' is one of --setup.");
+        if (has_archives(o) && o->n_copies == BUILD_COPIES_MAX)
+                return ctl_usage("Beside steps of COPY there can be %u times --copy at most.", BUILD_COPIES_MAX - 1);
+        return 0;
+}
+
 int build_options_check(const BuildOptions *o) {
         if (!o->from)
-                return ctl_usage("'template build' needs --from: an image, a tar or a directory.");
+                return ctl_usage("'template build' needs --from: an image, a tar, a directory or a template.");
         if ((o->skopeo.authfile || o->skopeo.cert_dir || o->skopeo.insecure) && !startswith(o->from, "docker://"))
                 return ctl_usage("--authfile, --cert-dir and --insecure are for registries: --from=docker://...");
         if (o->start && o->no_start)
                 return ctl_usage("--start and --no-start don't go together.");
-        if (o->no_warm && (o->n_copies > 0 || o->setup || o->start || o->ready))
-                return ctl_usage("--no-warm runs nothing in a guest, so --copy, --setup, --start and --ready don't go with it.");
+        if (o->no_warm && (o->n_copies > 0 || o->setup || o->n_steps > 0 || o->start || o->ready))
+                return ctl_usage("--no-warm runs nothing in a guest, so --copy, --setup, --step, --start and --ready don't go with it.");
         if (o->no_warm && policy_options_given(&o->build_policy))
                 return ctl_usage("--no-warm runs nothing in a guest, so --build-network, --build-allow and --build-deny don't go with it.");
-        return 0;
+        int r = check_steps(o);
+        return r < 0 || !build_options_base(o) ? r : check_base(o);
 }
 
 void build_options_done(BuildOptions *o) {
@@ -170,6 +220,10 @@ void build_options_done(BuildOptions *o) {
                 free(c->path);
                 safe_close(c->fd);
         }
+        while (o->n_steps > 0)
+                build_step_done(&o->steps[--o->n_steps]);
+        free(o->steps);
+        o->steps = NULL;
         o->aliases = text_strv_free(o->aliases);
         o->setup = text_strv_free(o->setup);
         exec_options_done(&o->exec);
@@ -189,15 +243,15 @@ bool build_kernel_is_name(const char *kernel) {
         return kernel && (streq(kernel, "small") || streq(kernel, "stock"));
 }
 
-static int append_template(sd_bus_message *m, const BuildOptions *o, const char *image, int kernel_fd, int modules_fd) {
-        int r = append_string(m, "image", image);
+static int append_template(sd_bus_message *m, const BuildOptions *o, const BuildFiles *files) {
+        int r = append_string(m, "image", files->image);
 
         if (r >= 0)
                 r = append_string(m, "kernel-name", build_kernel_is_name(o->kernel) ? o->kernel : NULL);
-        if (r >= 0 && kernel_fd >= 0)
-                r = sd_bus_message_append(m, "{sv}", "kernel", "h", kernel_fd);
-        if (r >= 0 && modules_fd >= 0)
-                r = sd_bus_message_append(m, "{sv}", "modules", "h", modules_fd);
+        if (r >= 0 && files->kernel_fd >= 0)
+                r = sd_bus_message_append(m, "{sv}", "kernel", "h", files->kernel_fd);
+        if (r >= 0 && files->modules_fd >= 0)
+                r = sd_bus_message_append(m, "{sv}", "modules", "h", files->modules_fd);
         if (r >= 0 && o->no_modules)
                 r = sd_bus_message_append(m, "{sv}", "no-modules", "b", 1);
         if (r >= 0)
@@ -213,32 +267,72 @@ static int append_template(sd_bus_message *m, const BuildOptions *o, const char 
         return r < 0 ? r : append_u64(m, "timeout", o->timeout_usec);
 }
 
-static int append_copies(sd_bus_message *m, const BuildOptions *o) {
-        if (o->n_copies == 0)
-                return 0;
+/* {sv} of an array of that type, up to where its entries are. */
+static int open_array(sd_bus_message *m, const char *name, const char *type) {
         int r = sd_bus_message_open_container(m, 'e', "sv");
+
         if (r >= 0)
-                r = sd_bus_message_append(m, "s", "copy");
+                r = sd_bus_message_append(m, "s", name);
         if (r >= 0)
-                r = sd_bus_message_open_container(m, 'v', "a(hs)");
-        if (r >= 0)
-                r = sd_bus_message_open_container(m, 'a', "(hs)");
-        for (size_t i = 0; i < o->n_copies && r >= 0; i++)
-                r = sd_bus_message_append(m, "(hs)", o->copies[i].fd, o->copies[i].path);
+                r = sd_bus_message_open_container(m, 'v', type);
+        return r < 0 ? r : sd_bus_message_open_container(m, 'a', type + 1);
+}
+
+static int close_array(sd_bus_message *m) {
+        int r = 0;
+
         for (unsigned i = 0; i < 3 && r >= 0; i++)
                 r = sd_bus_message_close_container(m);
         return r;
 }
 
-static int append_warm(sd_bus_message *m, const BuildOptions *o) {
+static int append_copies(sd_bus_message *m, const BuildOptions *o, int archives_fd) {
+        if (o->n_copies == 0 && archives_fd < 0)
+                return 0;
+        int r = open_array(m, "copy", "a(hs)");
+        for (size_t i = 0; i < o->n_copies && r >= 0; i++)
+                r = sd_bus_message_append(m, "(hs)", o->copies[i].fd, o->copies[i].path);
+        if (r >= 0 && archives_fd >= 0)
+                r = sd_bus_message_append(m, "(hs)", archives_fd, BUILD_ARCHIVES);
+        return r < 0 ? r : close_array(m);
+}
+
+static int append_step(sd_bus_message *m, const BuildStep *step) {
+        int r = sd_bus_message_open_container(m, 'r', "sas");
+
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", step->type);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "s");
+        for (size_t i = 0; i < step->n_args && r >= 0; i++)
+                r = sd_bus_message_append(m, "s", step->args[i]);
+        if (r >= 0)
+                r = sd_bus_message_close_container(m);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
+
+static int append_steps(sd_bus_message *m, const BuildOptions *o, int archives_fd) {
+        if (o->n_steps == 0)
+                return 0;
+        int r = open_array(m, "steps", "a(sas)");
+        for (size_t i = 0; i < o->n_steps && r >= 0; i++)
+                r = append_step(m, &o->steps[i]);
+        if (r >= 0 && archives_fd >= 0)
+                r = sd_bus_message_append(m, "(sas)", "RUN", 2, "rm -rf " BUILD_ARCHIVES, "root");
+        return r < 0 ? r : close_array(m);
+}
+
+static int append_warm(sd_bus_message *m, const BuildOptions *o, int archives_fd) {
         int r = 0;
 
         if (o->no_warm)
                 r = sd_bus_message_append(m, "{sv}", "warm", "b", 0);
         if (r >= 0)
-                r = append_copies(m, o);
+                r = append_copies(m, o, archives_fd);
         if (r >= 0)
                 r = ctl_append_strings(m, "setup", o->setup);
+        if (r >= 0)
+                r = append_steps(m, o, archives_fd);
         if (r >= 0)
                 r = append_string(m, "start", o->start);
         if (r >= 0 && o->no_start)
@@ -254,13 +348,13 @@ static int append_warm(sd_bus_message *m, const BuildOptions *o) {
         return r < 0 ? r : append_string(m, "cwd", o->exec.cwd);
 }
 
-int build_options_append(sd_bus_message *m, const BuildOptions *o, const char *image, int kernel_fd, int modules_fd) {
+int build_options_append(sd_bus_message *m, const BuildOptions *o, const BuildFiles *files) {
         int r = sd_bus_message_open_container(m, 'a', "{sv}");
 
         if (r >= 0)
-                r = append_template(m, o, image, kernel_fd, modules_fd);
+                r = append_template(m, o, files);
         if (r >= 0)
-                r = append_warm(m, o);
+                r = append_warm(m, o, files->archives_fd);
         if (r >= 0)
                 r = policy_options_append_entry(m, "network-policy", &o->policy);
         if (r >= 0)

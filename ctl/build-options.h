@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/macros.h"
+#include "ctl/build-step.h"
 #include "ctl/ctl.h"
 #include "ctl/exec-options.h"
 #include "ctl/policy-options.h"
@@ -13,6 +14,10 @@
 
 /* As many as cubed takes in one call. */
 #define BUILD_COPIES_MAX 12U
+/* One less: behind them is what removes the archives of COPY steps. */
+#define BUILD_STEPS_MAX 255U
+/* In the guest, up to the step behind the last one. */
+#define BUILD_ARCHIVES "/.cube-build"
 
 typedef struct BuildCopy {
         char *source, *path;    /* here, and in the guest */
@@ -29,6 +34,8 @@ typedef struct BuildOptions {
         BuildCopy copies[BUILD_COPIES_MAX];
         size_t n_copies;
         char **setup;
+        BuildStep *steps;
+        size_t n_steps;
         const char *start, *ready;
         uint64_t timeout_usec, ready_timeout_usec;
         ExecOptions exec;       /* env, user and cwd of the commands */
@@ -51,6 +58,7 @@ enum {
         BUILD_NO_WARM,
         BUILD_COPY,
         BUILD_SETUP,
+        BUILD_STEP,
         BUILD_START,
         BUILD_NO_START,
         BUILD_READY,
@@ -76,6 +84,7 @@ enum {
         { "no-warm", no_argument, NULL, BUILD_NO_WARM },                \
         { "copy", required_argument, NULL, BUILD_COPY },                \
         { "setup", required_argument, NULL, BUILD_SETUP },              \
+        { "step", required_argument, NULL, BUILD_STEP },                \
         { "start", required_argument, NULL, BUILD_START },              \
         { "no-start", no_argument, NULL, BUILD_NO_START },              \
         { "ready", required_argument, NULL, BUILD_READY },              \
@@ -95,6 +104,7 @@ enum {
         "  build NAME[:TAG] --from=...   | build [NAME[:TAG]] --file=cube.json\n"       \
         "     --file=FILE          Options as cube.json(5) has them; those given here win\n" \
         "     --from=IMAGE         docker://NAME, docker-archive:FILE, oci-archive:FILE, oci:DIR[:NAME]\n" \
+        "     --from=template:NAME What the guest of another template was when it was saved\n" \
         "     --from=TAR|DIR       The guest's root file system; - for a tar on stdin\n" \
         "     --authfile=FILE      Passwords of registries, as podman and docker log in to\n" \
         "     --cert-dir=DIR       With *.crt of a registry's own certificate authority\n" \
@@ -108,6 +118,7 @@ enum {
         "     --memory=SIZE --cpus=N --disk=SIZE   Defaults of its sandboxes\n"         \
         "     --copy=SRC:DEST      A file or directory, put into the guest before all commands\n" \
         "     --setup=COMMAND      Run in the guest before it is saved; may be repeated\n" \
+        "     --step=STEP          RUN, COPY, ENV, WORKDIR or USER, in this order; in place of --setup\n" \
         "     --start=COMMAND      Started then, and running in each sandbox\n"         \
         "     --no-start           Nor what the image itself starts\n"                  \
         "     --ready=COMMAND      Tried until it succeeds, before the guest is saved\n" \
@@ -125,7 +136,16 @@ int build_option(BuildOptions *o, int c);
 /* What is missing or does not go together. */
 int build_options_check(const BuildOptions *o);
 void build_options_done(BuildOptions *o);
+/* What is behind "template:" in --from; NULL: it is no template. */
+const char *build_options_base(const BuildOptions *o);
 /* cubed knows where the kernel is; a file of that name is given as ./NAME. */
 bool build_kernel_is_name(const char *kernel);
-/* The a{sv} of BuildTemplate; descriptors below 0 are left out, and image when it is NULL. */
-int build_options_append(sd_bus_message *m, const BuildOptions *o, const char *image, int kernel_fd, int modules_fd);
+/* What goes with the options; descriptors below 0 are left out, and image when it is NULL. */
+typedef struct BuildFiles {
+        const char *image;
+        int kernel_fd, modules_fd;
+        int archives_fd;        /* of COPY steps */
+} BuildFiles;
+
+/* The a{sv} of BuildTemplate and DeriveTemplate. */
+int build_options_append(sd_bus_message *m, const BuildOptions *o, const BuildFiles *files);

@@ -5,6 +5,7 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "ctl/build-archives.h"
 #include "ctl/build-file.h"
 #include "ctl/build-options.h"
 #include "ctl/ctl.h"
@@ -21,6 +22,7 @@ typedef struct Build {
         BuildOptions options;
         BuildFile file;
         TemplateSource source;
+        BuildArchives archives;
 
         sd_bus *bus;
         char *job;          /* path */
@@ -30,6 +32,7 @@ static void build_done(Build *b) {
         build_options_done(&b->options);
         build_file_done(&b->file);
         template_source_done(&b->source);
+        build_archives_done(&b->archives);
         free(b->job);
 }
 
@@ -54,32 +57,51 @@ static int open_copies(BuildOptions *o) {
         return 0;
 }
 
+/* What is wrong at once first: to bring an image in may take minutes. */
+static int open_inputs(Build *b, BuildFiles *files) {
+        BuildOptions *o = &b->options;
+
+        if (o->kernel && !build_kernel_is_name(o->kernel) && (files->kernel_fd = open_input(o->kernel, "kernel")) < 0)
+                return files->kernel_fd;
+        if (o->modules && (files->modules_fd = open_input(o->modules, "modules")) < 0)
+                return files->modules_fd;
+        int r = open_copies(o);
+        if (r >= 0)
+                r = build_archives_make(o, &b->archives);
+        if (r >= 0 && !build_options_base(o))
+                r = template_source_open(o->from, &o->skopeo, &b->source);
+        files->archives_fd = b->archives.fd;
+        files->image = b->source.image;
+        return r;
+}
+
+static int make_call(const Build *b, const BuildFiles *files, sd_bus_message **ret) {
+        const char *base = build_options_base(&b->options);
+
+        int r = sd_bus_message_new_method_call(b->bus, ret, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
+                                               base ? "DeriveTemplate" : "BuildTemplate");
+        if (r >= 0)
+                r = sd_bus_message_sensitive(*ret);
+        if (r >= 0)
+                r = base ? sd_bus_message_append(*ret, "ss", b->name, base) : sd_bus_message_append(*ret, "sh", b->name, b->source.fd);
+        return r < 0 ? r : build_options_append(*ret, &b->options, files);
+}
+
+static void build_files_done(BuildFiles *f) {
+        safe_close(f->kernel_fd);
+        safe_close(f->modules_fd);
+}
+
 static int start_job(Build *b) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *call = NULL, *reply = NULL;
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        _cleanup_close_ int kernel = -EBADF, modules = -EBADF;
+        _cleanup_(build_files_done) BuildFiles files = { .kernel_fd = -EBADF, .modules_fd = -EBADF, .archives_fd = -EBADF };
         const char *job;
 
-        if (b->options.kernel && !build_kernel_is_name(b->options.kernel) &&
-            (kernel = open_input(b->options.kernel, "kernel")) < 0)
-                return kernel;
-        if (b->options.modules && (modules = open_input(b->options.modules, "modules")) < 0)
-                return modules;
-        int r = open_copies(&b->options);
-        /* Behind what is wrong at once: it may take minutes. */
-        if (r >= 0)
-                r = template_source_open(b->options.from, &b->options.skopeo, &b->source);
+        int r = open_inputs(b, &files);
         if (r < 0)
                 return r;
-
-        r = sd_bus_message_new_method_call(b->bus, &call, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
-                                               "BuildTemplate");
-        if (r >= 0)
-                r = sd_bus_message_sensitive(call);
-        if (r >= 0)
-                r = sd_bus_message_append(call, "sh", b->name, b->source.fd);
-        if (r >= 0)
-                r = build_options_append(call, &b->options, b->source.image, kernel, modules);
+        r = make_call(b, &files, &call);
         if (r >= 0)
                 r = ctl_call_message(b->bus, "Starting the build", call, &reply, &error);
         if (r >= 0)
@@ -138,7 +160,7 @@ static int parse(int argc, char **argv, Build *b) {
 }
 
 int template_build(int argc, char **argv) {
-        _cleanup_(build_done) Build b = { .source = TEMPLATE_SOURCE_INIT };
+        _cleanup_(build_done) Build b = { .source = TEMPLATE_SOURCE_INIT, .archives = BUILD_ARCHIVES_INIT };
 
         int r = parse(argc, argv, &b);
         if (r >= 0)

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
-#include <ftw.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "ctl/ctl.h"
 #include "ctl/template-source.h"
+#include "ctl/work-directory.h"
 
 #define LAYOUT "oci:"
-#define OPEN_DIRECTORIES_MAX 16
 
 /* The transports of skopeo that read neither a daemon nor the store of another program. */
 static const char *const foreign[] = { "docker://", "docker-archive:", "oci-archive:" };
@@ -20,39 +18,11 @@ bool template_source_is_foreign(const char *from) {
         return false;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-        return remove(path);
-}
-
 void template_source_done(TemplateSource *s) {
         s->fd = safe_close(s->fd);
-        if (s->directory)
-                (void) nftw(s->directory, remove_entry, OPEN_DIRECTORIES_MAX, FTW_DEPTH|FTW_PHYS);
-        free(s->directory);
+        s->directory = work_directory_remove(s->directory);
         free(s->image);
         *s = TEMPLATE_SOURCE_INIT;
-}
-
-/* Not in /tmp, which may be memory. */
-static int make_directory(TemplateSource *s) {
-        const char *above = getenv("TMPDIR");
-        sigset_t mask;
-
-        sigemptyset(&mask);
-        sigaddset(&mask, SIGINT);
-        sigaddset(&mask, SIGTERM);
-        (void) sigprocmask(SIG_BLOCK, &mask, NULL);
-        if (asprintf(&s->directory, "%s/cubectl-XXXXXX", isempty(above) ? "/var/tmp" : above) < 0) {
-                s->directory = NULL;
-                return -ENOMEM;
-        }
-        if (!mkdtemp(s->directory)) {
-                int r = ctl_fail(-errno, NULL, "make the directory %s", s->directory);
-                free(s->directory);
-                s->directory = NULL;
-                return r;
-        }
-        return 0;
 }
 
 static int open_path(const char *path, int flags, TemplateSource *s) {
@@ -78,7 +48,7 @@ static int open_layout(const char *where, TemplateSource *s) {
 
 static int bring(const char *ref, const SkopeoOptions *options, TemplateSource *s) {
         _cleanup_free_ char *layout = NULL;
-        int r = make_directory(s);
+        int r = work_directory_make(&s->directory);
 
         if (r >= 0)
                 r = skopeo_copy(ref, s->directory, options);

@@ -72,6 +72,22 @@ def test_a_template_begins_with_what_the_guest_of_the_one_below_left(base):
     ctl_ok("kill", j)
 
 
+def test_cubectl_builds_with_steps_on_another_template(base):
+    def build(*options):
+        return ctl("template", "build", "above", "--from", f"template:{base}", *options)
+
+    built = build("--step", "USER --sudo app", "--step", "WORKDIR /srv/app", "--step", "RUN who-and-where",
+                  "--step", "RUN --user=other who-and-where", "--step", "RUN sector vdb 9")
+    assert built.returncode == 0, built.stderr.decode()
+    log = [line for line in built.stderr.decode().splitlines() if "%]" not in line]
+    assert log[:6] == ["[step 1 of 5 (USER)]", "[step 2 of 5 (WORKDIR)]", "[step 3 of 5 (RUN)]", "app /srv/app",
+                       "[step 4 of 5 (RUN)]", "other /srv/app"] and "below" in log[7], log
+    assert ctl_ok("template", "show", "above", "--value", "-p", "Id") == built.stdout.decode()
+    failed = build("--step", "RUN true", "--step", "RUN exit 3")
+    assert failed.returncode == 1 and b"step 2 of 2 (RUN) ended with exit status 3" in failed.stderr
+    assert b"a USER is not the name of one" in build("--step", "USER a/b").stderr
+
+
 @pytest.mark.parametrize("steps, at, words", [
     ((("RUN", "true"), ("RUN", "exit 3"), ("RUN", "true")), "2", "step 2 of 3 (RUN) ended with exit status 3"),
     ((("ENV", "A", "1"),), "1", "step 1 of 1 (ENV): the shell of this image did not print the values"),

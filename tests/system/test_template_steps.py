@@ -47,10 +47,25 @@ def derive(name, source, steps, *options):
     return property_of(job, "State"), (JOBS / f"{job.rsplit('/', 1)[1]}.log").read_text()
 
 
-def test_steps_on_a_template_on_another_one(names):
+def build_with_files(name, tmp_path):
+    """By cubectl, with files of this machine."""
+    (tmp_path / "app/sub").mkdir(parents=True)
+    (tmp_path / "app/sub/file").write_text("of a directory\n")
+    (tmp_path / "one.txt").write_text("one\n")
+    (tmp_path / "link").symlink_to("one.txt")
+    built = ctl("template", "build", name, "--from", "template:python", "--step", "RUN echo below >/opt/below; echo root >/root/marker",
+                "--step", f"COPY --chown=daemon --chmod=0750 {tmp_path}/app /opt/app", "--step", "WORKDIR /opt",
+                "--step", f"COPY {tmp_path}/link data/", "--step", "WORKDIR /root",
+                "--step", "RUN cd /opt; cat app/sub/file data/link; stat -c '%U:%G %a %n' app/sub/file data/link; ls -A /.cube-build",
+                timeout=900)
+    return built.returncode, "".join(line + "\n" for line in built.stderr.decode().splitlines() if "%]" not in line)
+
+
+def test_steps_on_a_template_on_another_one(names, tmp_path):
     below, above = names
-    state, log = derive(below, "python", [("RUN", "echo below >/opt/below; echo root >/root/marker")])
-    assert state == "done", log
+    status, log = build_with_files(below, tmp_path)
+    assert status == 0, log
+    assert "of a directory\none\ndaemon:daemon 750 app/sub/file\nroot:root 644 data/link\n[step 7 of 7 (RUN)]\n" in log, log
     state, log = derive(above, below, [
         ("RUN", "cat /opt/below; id -un; pwd"),
         ("RUN", MAKE_ARCHIVES),

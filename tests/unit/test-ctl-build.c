@@ -41,6 +41,64 @@ TEST(copies) {
         build_options_done(&o);
 }
 
+/* What a step has come to: "TYPE SOURCE|ARGUMENT|...", as cubed is told. */
+static const char *step(const char *text) {
+        static char said[512];
+        BuildStep s;
+
+        if (build_step_parse(text, &s) < 0)
+                return "refused";
+        int n = snprintf(said, sizeof(said), "%s %s", s.type, strempty(s.source));
+        for (size_t i = 0; i < s.n_args; i++)
+                n += snprintf(said + n, sizeof(said) - (size_t) n, "|%s", s.args[i] ? s.args[i] : "?");
+        build_step_done(&s);
+        return said;
+}
+
+TEST(steps) {
+        assert_streq(step("RUN make"), "RUN |make");
+        assert_streq(step("  RUN\tmake  all \n x "), "RUN |make  all \n x ");
+        assert_streq(step("RUN --user=app make"), "RUN |make|app");
+        assert_streq(step("COPY app /srv"), "COPY app|?|?|/srv||");
+        assert_streq(step("COPY  a b  c/ "), "COPY a b|?|?|c/||");
+        assert_streq(step("COPY --chown=a:b --chmod=755 app /srv"), "COPY app|?|?|/srv|a:b|755");
+        assert_streq(step("COPY --chmod=755 app /srv"), "COPY app|?|?|/srv||755");
+        assert_streq(step("ENV A=b = c "), "ENV |A|b = c ");
+        assert_streq(step("ENV A="), "ENV |A|");
+        assert_streq(step("WORKDIR /srv/my app"), "WORKDIR |/srv/my app");
+        assert_streq(step("USER app"), "USER |app");
+        assert_streq(step("USER --sudo app"), "USER |app|true");
+}
+
+TEST(steps_that_are_none_are_refused) {
+        static const char *const bad[] = {
+                "", " ", "RUN", "RUN ", "RUN --user=app", "COPY", "COPY app", "COPY --chown=app app", "ENV", "ENV A", "ENV =b", "ENV A b=c",
+                "WORKDIR", "USER", "USER a b", "USER --sudo", "USER --sudoapp", "FROM x", "run x", "RUNx y",
+        };
+
+        for (size_t i = 0; i < ELEMENTSOF(bad); i++)
+                if (!streq(step(bad[i]), "refused"))
+                        test_stop(TEST_FAILED, __LINE__, "it was taken: '%s'", bad[i]);
+}
+
+TEST(a_template_on_another_one_keeps_what_that_has) {
+        BuildOptions o = { .from = "template:python:1" };
+
+        assert_ok(build_options_check(&o));
+        assert_streq(build_options_base(&o), "python:1");
+        o.disk_bytes = GIB(1);
+        assert_true(build_options_check(&o) < 0);
+        o.disk_bytes = 0;
+        o.kernel = "small";
+        assert_true(build_options_check(&o) < 0);
+        o.kernel = NULL;
+        o.from = "template:";
+        assert_true(build_options_check(&o) < 0);
+        o.from = "./template:python";
+        assert_true(!build_options_base(&o));
+        assert_ok(build_options_check(&o));
+}
+
 TEST(copies_that_go_nowhere_are_refused) {
         BuildOptions o = {};
 
@@ -169,6 +227,19 @@ TEST(paths_begin_where_the_file_lies) {
         done(&f, &o);
 }
 
+TEST(what_steps_copy_lies_where_the_file_lies) {
+        BuildFile f;
+        BuildOptions o;
+
+        assert_ok(load(&f, &o, "{\"from\": \"template:python\", \"step\": [\"COPY app .\", \"COPY /etc/hosts /etc/\", \"RUN x\"]}", NULL, 0));
+        assert_streq(o.from, "template:python");
+        assert_eq(o.n_steps, 3);
+        assert_true(startswith(o.steps[0].source, "/tmp/cube-test.") && strstr(o.steps[0].source, "/app"));
+        assert_streq(o.steps[1].source, "/etc/hosts");
+        assert_streq(o.steps[2].type, "RUN");
+        done(&f, &o);
+}
+
 TEST(a_kernel_may_be_named_and_a_file_of_that_name_is_a_path) {
         BuildFile f;
         BuildOptions o;
@@ -203,6 +274,7 @@ TEST(a_file_that_is_not_right_is_refused) {
                 "{\"setup\": \"one\"}", "{\"setup\": [1]}", "{\"setup\": [\"\"]}", "{\"setup\": [[\"a\"]]}", "{\"no-warm\": \"yes\"}",
                 "{\"no-warm\": 1}", "{\"name\": \"a/b\"}", "{\"name\": 5}", "{\"start\": \"a\\u0000b\"}", "{\"cpus\": 1} x",
                 "{\"cpus\": 1}{}", "{\"cmdline\": \"\xff\"}", "{\"a\": {\"b\": {\"c\": {\"d\": {}}}}}", "{\"copy\": [\"app\"]}",
+                "{\"step\": \"RUN x\"}", "{\"step\": [[\"RUN\", \"x\"]]}", "{\"step\": [\"EXPOSE 80\"]}",
         };
         BuildFile f;
         BuildOptions o;
