@@ -3,6 +3,9 @@
 #include "ctl/ctl.h"
 #include "ctl/text.h"
 
+/* What is made printable at once, of a text that may have megabytes. */
+#define PIECE KIB(64)
+
 static int flush(FILE *f, const char *name) {
         if (fflush(f) == 0 && !ferror(f))
                 return 0;
@@ -10,17 +13,52 @@ static int flush(FILE *f, const char *name) {
         return r == -EPIPE ? r : ctl_fail(r, NULL, "write to %s", name);
 }
 
+/* A return to the begin of a line would hide what stands there: that is a new line. */
+static int write_printable(FILE *f, const char *text, size_t size) {
+        _cleanup_free_ char *lines = malloc(size + 1);
+        size_t n = 0;
+
+        if (!lines)
+                return -ENOMEM;
+        for (size_t i = 0; i < size; i++)
+                if (text[i] != '\r')
+                        lines[n++] = text[i];
+                else if (i + 1 == size || text[i + 1] != '\n')
+                        lines[n++] = '\n';
+        _cleanup_free_ char *printable = text_printable(lines, n, true);
+        if (!printable)
+                return -ENOMEM;
+        fputs(printable, f);
+        return 0;
+}
+
+static int write_text(FILE *f, bool terminal, const char *text, size_t size) {
+        if (!terminal) {
+                fwrite(text, 1, size, f);
+                return 0;
+        }
+        while (size > 0) {
+                size_t n = size > PIECE ? text_whole(text, PIECE) : size;
+                int r = write_printable(f, text, n);
+                if (r < 0)
+                        return r;
+                text += n;
+                size -= n;
+        }
+        return 0;
+}
+
 static int put_out(CellOutput *o, const char *text, size_t size) {
         if (size == 0)
                 return 0;
-        fwrite(text, 1, size, o->out);
-        o->line_begun = text[size - 1] != '\n';
-        return flush(o->out, "stdout");
+        int r = write_text(o->out, o->out_terminal, text, size);
+        o->line_begun = text[size - 1] != '\n' && !(o->out_terminal && text[size - 1] == '\r');
+        return r < 0 ? r : flush(o->out, "stdout");
 }
 
 static int put_err(CellOutput *o, const char *text, size_t size) {
-        fwrite(text, 1, size, o->err);
-        return flush(o->err, "stderr");
+        int r = write_text(o->err, o->err_terminal, text, size);
+        return r < 0 ? r : flush(o->err, "stderr");
 }
 
 static int put_line(CellOutput *o, const char *text, size_t size) {
@@ -155,11 +193,9 @@ static int show_error(CellOutput *o, const CellEvent *e) {
 }
 
 static int show_json(CellOutput *o, const CellEvent *e) {
-        size_t size;
-
-        const char *text = json_object_to_json_string_length(e->object, JSON_C_TO_STRING_PLAIN|JSON_C_TO_STRING_NOSLASHESCAPE,
-                                                             &size);
-        return text ? put_line(o, text, size) : -ENOMEM;
+        const char *json = json_object_to_json_string_ext(e->object, JSON_C_TO_STRING_PLAIN|JSON_C_TO_STRING_NOSLASHESCAPE);
+        _cleanup_free_ char *text = json ? text_json(json) : NULL;
+        return text ? put_line(o, text, strlen(text)) : -ENOMEM;
 }
 
 static int show(CellOutput *o, const CellEvent *e) {

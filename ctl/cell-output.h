@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Shows what comes of a cell as it comes: its streams on ours, as they are; the text of a result on stdout; pictures in the
- * terminal or as files; an error, with nothing in it that could command a terminal, on stderr. */
+/* Shows what comes of a cell as it comes: its streams on ours, and the text of a result on stdout, as they are, but with nothing
+ * in them that could command a terminal where there is one; pictures in the terminal or as files; an error, without such things
+ * in any case, on stderr. */
 
 #include <stdio.h>
 
@@ -11,6 +12,7 @@
 
 typedef struct CellOutput {
         FILE *out, *err;
+        bool out_terminal, err_terminal;
         InlineImages inline_images;
         const char *directory;  /* for all forms of each result; NULL: pictures alone, in the current one */
         bool json;              /* the events themselves, a line each */

@@ -14,6 +14,7 @@
 #include "ctl/ctl.h"
 #include "ctl/exec-options.h"
 #include "ctl/interpreter.h"
+#include "ctl/text.h"
 
 #define TEMPLATE "code-interpreter"
 /* No server takes more. */
@@ -181,7 +182,9 @@ static int status_of(int r, const CellOutput *o, const char *id) {
 
 static int execute(const Code *x, Interpreter *i) {
         _cleanup_(cell_output_done) CellOutput output = {
-                .out = stdout, .err = stderr, .directory = x->output, .json = ctl_options.json != JSON_OFF,
+                .out = stdout, .err = stderr,
+                .out_terminal = text_stdout_is_terminal(), .err_terminal = isatty(STDERR_FILENO) > 0,
+                .directory = x->output, .json = ctl_options.json != JSON_OFF,
                 .inline_images = inline_images_of_terminal(),
         };
         json_object *request = NULL;

@@ -69,7 +69,8 @@ static int on_log(sd_event_source *s, int fd, uint32_t revents, void *userdata) 
 }
 
 static void show_step(JobWatch *w, json_object *o) {
-        const char *step = properties_string(o, "Step");
+        const char *words = properties_string(o, "Step");
+        _cleanup_free_ char *step = text_printable(words, strlen(words), false);
         unsigned progress = (unsigned) properties_u64(o, "Progress");
         bool terminal = isatty(STDERR_FILENO);
 

@@ -115,7 +115,9 @@ static void print_present(json_object *o, const char *id) {
         TextColor color = streq(state, "running") ? TEXT_GREEN : streq(state, "failed") ? TEXT_RED :
                 streq(state, "paused") ? TEXT_YELLOW : TEXT_NORMAL;
 
-        printf("%s●%s %s - %s\n", text_color(color), text_color(TEXT_NORMAL), id, properties_string(o, "Hostname"));
+        const char *name = properties_string(o, "Hostname");
+        _cleanup_free_ char *hostname = text_printable(name, strlen(name), false);
+        printf("%s●%s %s - %s\n", text_color(color), text_color(TEXT_NORMAL), id, strempty(hostname));
         printf("%12s: %s%s%s\n", "State", text_color(color), state, text_color(TEXT_NORMAL));
         print_since("Since", properties_u64(o, "StateChangedTimestamp"));
         print_since("Ends", properties_u64(o, "Deadline"));
@@ -181,7 +183,8 @@ static int show_service(sd_bus *bus) {
         printf("%s●%s cubed %s\n", text_color(color), text_color(TEXT_NORMAL), properties_string(o, "Version"));
         printf("%12s: %llu\n", "Sandboxes", (unsigned long long) properties_u64(o, "NSandboxes"));
         if (!isempty(fault)) {
-                printf("%12s: %s%s%s\n", "Network", text_color(TEXT_RED), fault, text_color(TEXT_NORMAL));
+                _cleanup_free_ char *text = text_printable(fault, strlen(fault), false);
+                printf("%12s: %s%s%s\n", "Network", text_color(TEXT_RED), strempty(text), text_color(TEXT_NORMAL));
         } else {
                 const char *net6 = properties_string(o, "Network6");
                 printf("%12s: %s%s%s\n", "Network", properties_string(o, "Network4"), isempty(net6) ? "" : " ", net6);

@@ -116,7 +116,8 @@ int json_print(json_object *o) {
         int flags = JSON_C_TO_STRING_NOSLASHESCAPE |
                     (ctl_options.json == JSON_PRETTY ? JSON_C_TO_STRING_PRETTY|JSON_C_TO_STRING_SPACED
                                                      : JSON_C_TO_STRING_PLAIN);
-        const char *s = json_object_to_json_string_ext(o, flags);
+        const char *text = json_object_to_json_string_ext(o, flags);
+        _cleanup_free_ char *s = text ? text_json(text) : NULL;
         int r = s && puts(s) >= 0 && fflush(stdout) == 0 ? 0 : -EIO;
 
         json_object_put(o);

@@ -45,6 +45,40 @@ char *text_printable(const char *s, size_t size, bool lines) {
         return buf;
 }
 
+/* Of one, two or three bytes. */
+static unsigned code_point(const uint8_t *p, size_t n) {
+        return n == 1 ? p[0] : n == 2 ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu) :
+                (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+}
+
+/* out: NULL to count alone. */
+static size_t put_json(const uint8_t *p, size_t size, char *out) {
+        size_t total = 0;
+        char escape[8];
+
+        for (size_t i = 0, n; i < size; i += n) {
+                n = MAX(utf8_sequence(p + i, size - i), (size_t) 1);
+                bool command = is_command(p + i, n) && p[i] != '\n';
+                int k = command ? snprintf(escape, sizeof(escape), "\\u%04x", code_point(p + i, n)) : (int) n;
+                if (out)
+                        memcpy(out + total, command ? (const void *) escape : p + i, (size_t) k);
+                total += (size_t) k;
+        }
+        return total;
+}
+
+char *text_json(const char *s) {
+        const uint8_t *p = (const uint8_t *) s;
+        size_t size = strlen(s), n = put_json(p, size, NULL);
+        char *buf = malloc(n + 1);
+
+        if (!buf)
+                return NULL;
+        (void) put_json(p, size, buf);
+        buf[n] = 0;
+        return buf;
+}
+
 size_t text_whole(const char *s, size_t size) {
         for (size_t n = 1; n < UTF8_MAX && n <= size; n++) {
                 uint8_t first = (uint8_t) s[size - n];

@@ -11,6 +11,9 @@
 /* A copy in which nothing can command a terminal: control characters, and bytes that are no character, become \xNN. Lines
  * and tabs stay when lines is set. For all that comes from a guest. NULL without memory. */
 char *text_printable(const char *s, size_t size, bool lines);
+/* JSON text, which has none of the old control characters but ends of lines: those that text_printable() takes away besides are
+ * \uNNNN in it, which is the same JSON. NULL without memory. */
+char *text_json(const char *s);
 /* How much of a text that comes in pieces can be printed: the rest is a character whose end is still to come. */
 size_t text_whole(const char *s, size_t size);
 /* Columns on a terminal. */

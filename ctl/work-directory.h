@@ -12,6 +12,7 @@ int work_directory_make(char **ret);
 /* With all that is in it; frees the path. NULL is fine. */
 char *work_directory_remove(char *path);
 
-/* Runs argv as the caller, with nothing on stdin, stdout on our stderr, and TMPDIR in directory. SIGINT and SIGTERM are blocked.
- * Says what is wrong, as "cannot WHAT: ..." when it does not succeed; -EINTR after one of these signals. */
+/* Runs argv as the caller, with TMPDIR in directory, nothing on stdin, stdout on our stderr, and stderr there too once nothing in
+ * it can command a terminal. SIGINT and SIGTERM are blocked. Says what is wrong, as "Failed to WHAT ABOUT: ...", when it does not
+ * succeed; -EINTR after one of these signals. */
 int work_run(const char *const *argv, const char *directory, const char *what, const char *about);

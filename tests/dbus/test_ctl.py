@@ -413,6 +413,17 @@ def test_tables_and_json(host):
     assert host.ctl('show', i, '--property=State', '--value').stdout == 'running\n'
 
 
+def test_json_commands_no_terminal(host):
+    """CSI as one character, and what turns text around: the same JSON, with nothing of them in it."""
+    text = '\x9b2J\x7f\u202e\x1b[2Jé'
+    i = host.create('--label', f'a={text}')
+    for style in ('short', 'pretty'):
+        shown = host.ctl(f'--json={style}', 'show', i).stdout
+        assert not any(c in shown for c in '\x9b\x7f\u202e\x1b') and 'é' in shown
+        assert json.loads(shown)[0]['Labels'] == {'a': text}
+    host.ctl('kill', i)
+
+
 def test_status_and_console(host, guest):
     result = host.ctl('status', guest)
     assert result.returncode == 0 and f'cube-{guest}.scope' in result.stdout

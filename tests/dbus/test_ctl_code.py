@@ -249,12 +249,10 @@ def test_a_result_that_can_not_be_shown_is_told(host, there):
     assert result.stdout == '' and result.stderr == 'A result is not text, but: html, extra. --output=DIR keeps it.\n'
 
 
-@pytest.mark.parametrize('env, begin', [({'TERM': 'xterm-kitty'}, b'\x1b_Ga=T,'), ({'TERM_PROGRAM': 'iTerm.app'}, b'\x1b]1337;File='),
-                                        ({}, None), ({'TERM': 'xterm-kitty', 'TMUX': '1'}, None)])
-def test_pictures_in_a_terminal(host, there, tmp_path, env, begin):
-    there.says({'type': 'result', 'text': '<Figure>', 'png': base64.b64encode(PNG).decode()}, END)
+def on_a_terminal(host, env, cwd):
+    """What `cubectl code` writes to the terminal that is its stdout and stderr."""
     master, slave = pty.openpty()
-    p = subprocess.Popen([CUBECTL, 'code', '-'], env=host.env | env, stdin=subprocess.DEVNULL, stdout=slave, cwd=tmp_path)
+    p = subprocess.Popen([CUBECTL, 'code', '-'], env=host.env | env, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, cwd=cwd)
     os.close(slave)
     shown = b''
     try:
@@ -264,10 +262,26 @@ def test_pictures_in_a_terminal(host, there, tmp_path, env, begin):
         pass  # how a terminal says that nobody has it open any more
     os.close(master)
     assert p.wait(60) == 0
+    return shown
+
+
+@pytest.mark.parametrize('env, begin', [({'TERM': 'xterm-kitty'}, b'\x1b_Ga=T,'), ({'TERM_PROGRAM': 'iTerm.app'}, b'\x1b]1337;File='),
+                                        ({}, None), ({'TERM': 'xterm-kitty', 'TMUX': '1'}, None)])
+def test_pictures_in_a_terminal(host, there, tmp_path, env, begin):
+    there.says({'type': 'result', 'text': '<Figure>', 'png': base64.b64encode(PNG).decode()}, END)
+    shown = on_a_terminal(host, env, tmp_path)
     if begin:
         assert shown.startswith(begin) and b'<Figure>' not in shown and list(tmp_path.iterdir()) == []
     else:
-        assert shown == b'<Figure>\r\n' and (tmp_path / 'result-1.png').read_bytes() == PNG
+        assert shown == b'<Figure>\r\nresult-1.png\r\n' and (tmp_path / 'result-1.png').read_bytes() == PNG
+
+
+def test_a_guest_commands_no_terminal(host, there, tmp_path):
+    """On the streams, and in the text of a result; all that comes with an escape is cubectl's own."""
+    there.says(out('\x1b]0;title\x07\x9b2J\r\n50%\r'), {'type': 'stderr', 'text': 'é\x1b[5n\n'}, {'type': 'result', 'text': '\x1bc'}, END)
+    assert on_a_terminal(host, {}, tmp_path).decode() == '\\x1b]0;title\\x07\\xc2\\x9b2J\r\n50%\r\né\\x1b[5n\r\n\\x1bc\r\n'
+    # elsewhere it is what programs read; here with ends of lines as Python has them
+    assert code(host, '1').stdout == '\x1b]0;title\x07\x9b2J\n50%\n\x1bc\n'
 
 
 def test_the_events_themselves(host, there):

@@ -215,6 +215,14 @@ def test_skopeo_is_needed_for_what_is_not_here(host, tmp_path):
     assert bad.returncode == 1 and 'skopeo: not found: install the package' in bad.stderr
 
 
+def test_what_skopeo_says_commands_no_terminal(host, tmp_path):
+    """A registry chooses the words of its errors."""
+    (tmp_path / 'skopeo').write_text("#!/bin/sh\nprintf 'denied: \\033[2J\\303\\251\\n' >&2\nprintf 'the end\\302' >&2\nexit 1\n")
+    (tmp_path / 'skopeo').chmod(0o755)
+    bad = host.ctl('template', 'build', 'mine', '--from', 'docker://127.0.0.1:1/app', env={'PATH': f'{tmp_path}:{os.environ["PATH"]}'})
+    assert bad.returncode == 1 and bad.stderr.startswith('denied: \\x1b[2Jé\nthe end\\xc2') and 'skopeo said why' in bad.stderr
+
+
 @pytest.mark.parametrize('argv, words', [
     (['--from', 'debian:12'], 'docker://NAME'),
     (['--from', '/x', '--insecure'], 'are for registries'),

@@ -172,6 +172,48 @@ TEST(streams_go_to_ours_as_they_are) {
                     "a\033[1m\r", "e");
 }
 
+TEST(in_a_terminal_they_command_nothing) {
+        static const CellOutput terminal = { .out_terminal = true, .err_terminal = true };
+
+        check_shown(terminal, "{\"type\":\"stdout\",\"text\":\"\\u00e4\\u001b[2Ja\\u009b1mb\\u202ec\\u0000\\n\"}\n"
+                    "{\"type\":\"stderr\",\"text\":\"\\u001b]0;x\\u0007\"}\n",
+                    "\303\244\\x1b[2Ja\\xc2\\x9b1mb\\xe2\\x80\\xaec\\x00\n", "\\x1b]0;x\\x07");
+        check_shown(terminal, "{\"type\":\"result\",\"text\":\"\\u001bc\"}\n{\"type\":\"result\",\"markdown\":\"\\u001b[5n\"}\n",
+                    "\\x1bc\n\\x1b[5n\n", "");
+        /* one of them may be a file */
+        check_shown(((CellOutput) { .err_terminal = true }), "{\"type\":\"stdout\",\"text\":\"\\u001bc\"}\n{\"type\":\"stderr\",\"text\":\"\\u001bc\"}\n",
+                    "\033c", "\\x1bc");
+        check_shown(((CellOutput) { .out_terminal = true, .json = true }), "{\"type\":\"stdout\",\"text\":\"\\u009b\\u001b\"}\n",
+                    "{\"type\":\"stdout\",\"text\":\"\\u009b\\u001b\"}\n", "");
+}
+
+/* What goes back to the begin of its line, as bars of progress do, would write over what stands there. */
+TEST(in_a_terminal_a_return_begins_a_line) {
+        static const CellOutput terminal = { .out_terminal = true };
+
+        check_shown(terminal, "{\"type\":\"stdout\",\"text\":\"10%\\r20%\\r\\nend\\r\"}\n{\"type\":\"result\",\"text\":\"1\"}\n",
+                    "10%\n20%\nend\n1\n", "");
+}
+
+/* In pieces, none of which ends amid a character. */
+TEST(much_text_in_a_terminal) {
+        _cleanup_free_ char *stream = NULL, *expected = NULL;
+        const size_t n = 100000;
+        char *p, *q;
+
+        stream = p = malloc(3 * n + 64);
+        expected = q = malloc(3 * n + 1);
+        assert(p && q);
+        p = stpcpy(p, "{\"type\":\"stdout\",\"text\":\"");
+        for (size_t i = 0; i < n; i++, p += 3, q += 3) {
+                memcpy(p, "\342\202\254", 3);
+                memcpy(q, p, 3);
+        }
+        strcpy(p, "\"}\n");
+        *q = 0;
+        check_shown((CellOutput) { .out_terminal = true }, stream, expected, "");
+}
+
 TEST(a_result_stands_on_a_line_of_its_own) {
         check_shown((CellOutput) {}, "{\"type\":\"stdout\",\"text\":\"a\"}\n{\"type\":\"result\",\"text\":\"42\"}\n"
                     "{\"type\":\"result\",\"text\":\"43\\n\"}\n{\"type\":\"result\",\"text\":\"44\"}\n",

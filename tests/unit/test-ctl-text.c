@@ -35,6 +35,22 @@ TEST(nothing_commands_a_terminal) {
         check_printable("", 0, true, "");
 }
 
+static void check_json(const char *in, const char *expected) {
+        char *s = text_json(in);
+        assert_true(s);
+        assert_streq(s, expected);
+        free(s);
+}
+
+/* json-c does it for the old control characters; what is left is the same text for who parses it. */
+TEST(json_commands_no_terminal) {
+        check_json("{\"a\":\"\\u001b[2J \303\244\"}", "{\"a\":\"\\u001b[2J \303\244\"}");
+        check_json("{\n  \"a\":\"\302\233" "31m\"\n}", "{\n  \"a\":\"\\u009b31m\"\n}");
+        check_json("\"\177\342\200\256\342\201\246\"", "\"\\u007f\\u202e\\u2066\"");
+        check_json("\"\342\200\246\360\237\230\200\"", "\"\342\200\246\360\237\230\200\"");
+        check_json("", "");
+}
+
 TEST(a_piece_ends_with_whole_characters) {
         assert_eq(text_whole("ab\302", 3), 2u);
         assert_eq(text_whole("ab\302\233", 4), 4u);
