@@ -312,6 +312,76 @@ TEST(a_resume_that_can_not_begin_refuses_who_waits_and_is_not_tried_at_once) {
         done();
 }
 
+static void take_entry(uint32_t slot) {
+        union bpf_attr attr = { .map_fd = (uint32_t) netd.entries, .key = (uintptr_t) &slot };
+
+        assert_eq(bpf(BPF_MAP_DELETE_ELEM, &attr), 0);
+}
+
+static void tell_links_gone(uint32_t slot) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(64);
+
+        if (slot > 0)
+                tlv_put_u32(&w, NET_TAG_SLOT, slot);
+        fake_netd_tell(&netd, NET_EVENT_LINKS_GONE, &w);
+}
+
+/* Its links have gone, and others are made. */
+static void assert_parked_anew(Sandbox *s) {
+        FakeRequest q = fake_netd_take(&netd, NET_OP_QUIESCE), closed = fake_netd_take(&netd, NET_OP_PING);
+
+        assert_true(q.slot == s->slot && closed.n_fds == 2);
+        (void) fake_netd_answer(&netd, &q);
+        assert_asked(s->slot);
+        assert_parked(s);
+        assert_eq(n_resumes, 0);
+}
+
+TEST(whose_links_somebody_takes_away_is_parked_anew) {
+        make();
+        set_up();
+        sandbox_park(one, new_tap(), new_tap());
+        sandbox_park(two, new_tap(), new_tap());
+        take_entry(SLOT);
+        tell_links_gone(SLOT);
+        assert_parked_anew(one);
+        assert_parked(two);
+        done();
+}
+
+TEST(news_of_links_that_have_been_made_again_are_old) {
+        make();
+        set_up();
+        sandbox_park(one, new_tap(), new_tap());
+        tell_links_gone(SLOT);
+        assert_true(fake_netd_idle(&netd));
+        assert_parked(one);
+        done();
+}
+
+TEST(where_links_may_have_gone_unseen_all_are_looked_at) {
+        make();
+        set_up();
+        sandbox_park(one, new_tap(), new_tap());
+        sandbox_park(two, new_tap(), new_tap());
+        take_entry(SLOT + 1);
+        tell_links_gone(0);
+        assert_parked_anew(two);
+        assert_parked(one);
+        done();
+}
+
+TEST(whose_links_went_while_cube_netd_was_away_is_parked_anew) {
+        make();
+        set_up();
+        sandbox_park(one, new_tap(), new_tap());
+        fake_netd_stop(&netd);
+        take_entry(SLOT);
+        set_up();
+        assert_parked_anew(one);
+        done();
+}
+
 TEST(it_is_closed_before_it_goes) {
         make();
         set_up();
