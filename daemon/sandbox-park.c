@@ -161,19 +161,29 @@ static void on_place(int error, const char *message, NetworkSlot *slot, void *us
         ask_next(m);
 }
 
-static void ask_next(Manager *m) {
-        Sandbox *next = NULL;
+/* NULL: nobody waits, or somebody's are being made. */
+static Sandbox *first_in_line(const Manager *m) {
+        Sandbox *first = NULL;
 
         for (size_t i = 0; i < m->n_sandboxes; i++) {
                 if (m->sandboxes[i]->priv->park == PARK_ASKED)
-                        return;
-                if (!next && m->sandboxes[i]->priv->park == PARK_WAITING)
-                        next = m->sandboxes[i];
+                        return NULL;
+                if (!first && m->sandboxes[i]->priv->park == PARK_WAITING)
+                        first = m->sandboxes[i];
         }
-        if (!next)
+        return first;
+}
+
+/* One that fails at once leads back here, and is followed by the next one; not on top of it. */
+static void ask_next(Manager *m) {
+        if (m->priv->park_asking)
                 return;
-        next->priv->slot_other = false;
-        ask(next, next->slot);
+        m->priv->park_asking = true;
+        for (Sandbox *s; (s = first_in_line(m));) {
+                s->priv->slot_other = false;
+                ask(s, s->slot);
+        }
+        m->priv->park_asking = false;
 }
 
 /* Its way. */

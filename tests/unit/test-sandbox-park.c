@@ -19,7 +19,7 @@
 static struct ManagerPrivate priv;
 static Manager manager;
 static FakeNetd netd = { .manager = &manager, .fd = -EBADF };
-static Sandbox *one, *two, *sandboxes[2];
+static Sandbox *one, *two, *sandboxes[100];
 static Template template;
 static Snapshot snapshot;
 static unsigned n_resumes, n_begins, n_ends, n_taken;
@@ -42,6 +42,18 @@ int __wrap_parked_tap_end(int fd);
 int __wrap_parked_tap_end(int fd) {
         n_ends++;
         return 0;
+}
+
+static const char *deepest, *highest;
+
+int __real_host_network_take_slot(HostNetwork *n, uint32_t slot, NetworkSlotDone done, void *userdata);
+int __wrap_host_network_take_slot(HostNetwork *n, uint32_t slot, NetworkSlotDone done, void *userdata);
+int __wrap_host_network_take_slot(HostNetwork *n, uint32_t slot, NetworkSlotDone done, void *userdata) {
+        const char *here = __builtin_frame_address(0);
+
+        deepest = !deepest || here < deepest ? here : deepest;
+        highest = here > highest ? here : highest;
+        return __real_host_network_take_slot(n, slot, done, userdata);
 }
 
 static int bpf(int cmd, union bpf_attr *attr) {
@@ -91,6 +103,7 @@ static void make(void) {
                 test_skip("no BPF map can be made here");
         netd.next_policy = 1;
         n_resumes = n_begins = n_ends = n_taken = 0;
+        deepest = highest = NULL;
         resume_result = 0;
         manager = (Manager) { .priv = &priv, .sandboxes = sandboxes, .config = { .runtime_directory = (char *) "/tmp", .network4 = (char *) "auto" } };
         assert_ok(sd_event_new(&manager.event));
@@ -109,8 +122,10 @@ static void set_up(void) {
 }
 
 static void done(void) {
+        size_t n = manager.n_sandboxes;
+
         manager.n_sandboxes = 0;
-        for (unsigned i = 0; i < 2; i++) {
+        for (size_t i = 0; i < n; i++) {
                 sandboxes[i]->memory_top = NULL;
                 sandboxes[i]->priv->template = NULL;
                 sandbox_free(sandboxes[i]);
@@ -242,6 +257,27 @@ TEST(they_are_waited_for_until_there_is_a_network) {
         set_up();
         assert_asked(SLOT);
         assert_parked(one);
+        done();
+}
+
+/* The stack of the loop is none that grows with the number of sandboxes. */
+TEST(of_many_that_can_not_be_parked_each_is_asked_for_once_and_by_itself) {
+        char id[] = "ccccccccccccca00";
+
+        make();
+        while (manager.n_sandboxes < ELEMENTSOF(sandboxes)) {
+                id[14] = (char) ('0' + manager.n_sandboxes / 10 % 10);
+                id[15] = (char) ('0' + manager.n_sandboxes % 10);
+                (void) add(id, SLOT);
+        }
+        manager_park_sandboxes(&manager);
+        fake_netd_start(&netd);
+        FakeRequest q = fake_netd_take(&netd, NET_OP_SETUP);
+        fake_netd_fail(&netd, &q, -EADDRINUSE, "It overlaps");
+        run();
+        for (size_t i = 0; i < manager.n_sandboxes; i++)
+                assert_true(sandboxes[i]->priv->park == PARK_NONE && sandboxes[i]->priv->park_timer);
+        assert_true(highest - deepest < 8192);
         done();
 }
 
