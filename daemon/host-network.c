@@ -113,6 +113,16 @@ static void apply_policies(Sandbox *const *sandboxes, size_t n) {
                 sandbox_network_renew(sandboxes[i]);
 }
 
+/* Of all that there are, when slot is 0. */
+static void check_links(HostNetwork *n, uint32_t slot) {
+        const Manager *m = n->manager;
+
+        for (size_t i = 0; i < m->n_sandboxes; i++)
+                if (m->sandboxes[i]->slot != 0 && (slot == 0 || slot == m->sandboxes[i]->slot))
+                        sandbox_check_links(m->sandboxes[i]);
+        slot_pool_check(n);
+}
+
 static void on_ready(HostNetwork *n, const NetResult *result) {
         Manager *m = n->manager;
 
@@ -130,6 +140,7 @@ static void on_ready(HostNetwork *n, const NetResult *result) {
         policies_start(n);
         apply_policies(m->sandboxes, m->n_sandboxes);
         apply_policies(m->builders, m->n_builders);
+        check_links(n, 0);
         load_templates(n);
         tell_ready(n, 0, "");
         slot_pool_start(n);
@@ -288,6 +299,9 @@ static void on_event(const NetEventInfo *e, void *userdata) {
                 break;
         case NET_UPLINK_CHANGED:
                 uplink_changed(n, e);
+                break;
+        case NET_LINKS_GONE:
+                check_links(n, e->slot);
                 break;
         case NET_TABLE_RESTORED:
                 log_warning("Somebody changed nftables table \"cubed\"; it has been put back");

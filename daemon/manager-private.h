@@ -40,6 +40,7 @@ struct ManagerPrivate {
         struct Export *exports;
         Garbage *garbage;          /* while it is being collected */
         struct Forgetting *forgetting; /* waits for another cube-stored: sandbox-keep.c */
+        bool park_asking;          /* somebody goes through the line of those who want links: sandbox-park.c */
 };
 
 int manager_add_sandbox(Manager *m, Sandbox *s);

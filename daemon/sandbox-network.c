@@ -10,6 +10,7 @@
  * cube-netd may be away at any time. What is in force stays in force then, and what is wanted waits for it. */
 
 #include <endian.h>
+#include <poll.h>
 
 #include "daemon/audit.h"
 #include "daemon/host-network.h"
@@ -309,6 +310,27 @@ void sandbox_network_renew(Sandbox *s) {
         r = net_client_set_policy(s->manager->net, s->slot, &rules, on_renewed, s);
         if (r < 0 && !netd_is_away(r))
                 log_warning_errno(r, "Sandbox %s: its network policy can't be loaded again: %m", s->id);
+}
+
+/* Links. */
+
+/* Those of one that ends go with its VMM, which may not have been told yet. */
+static bool has_links_to_lose(const Sandbox *s) {
+        struct pollfd process = { .fd = s->priv->process.pid_fd, .events = POLLIN };
+
+        return s->state == SANDBOX_RUNNING && s->priv->net_open && poll(&process, 1, 0) == 0;
+}
+
+void sandbox_check_links(Sandbox *s) {
+        bool parked = s->priv->park == PARK_PARKED;
+        NetEntry entry;
+
+        if ((!parked && !has_links_to_lose(s)) || net_client_get_entry(s->manager->net, s->slot, &entry) != -ENOENT)
+                return;
+        if (parked)
+                sandbox_park_anew(s);
+        else
+                log_warning("Sandbox %s: somebody took its links away; it has no network until it has been paused and resumed", s->id);
 }
 
 /* Closing. */

@@ -5,8 +5,8 @@
  * once, and the new VMM is given the tap with all that waits there.
  *
  * One that has just been paused keeps the links that it had. Where these are gone (cubed or the host was started anew, a
- * resume came to nothing) others are made with the same address, for one sandbox after the other, since slots for new
- * sandboxes are made behind them.
+ * resume came to nothing, somebody took them away) others are made with the same address, for one sandbox after the other,
+ * since slots for new sandboxes are made behind them.
  *
  * A resume that fails leaves the sandbox failed, and that one is not parked. One that can't even begin is tried again by
  * what comes after a while; until then connections are refused. */
@@ -61,6 +61,11 @@ void sandbox_park_later(Sandbox *s) {
                 log_warning_errno(r, "Sandbox %s: connections don't resume it any more: %m", s->id);
 }
 
+void sandbox_park_anew(Sandbox *s) {
+        log_warning("Sandbox %s: somebody took its links away while it was paused, making others", s->id);
+        sandbox_park_later(s);
+}
+
 /* The tap. */
 
 static int on_tap(sd_event_source *source, int fd, uint32_t revents, void *userdata) {
@@ -68,8 +73,7 @@ static int on_tap(sd_event_source *source, int fd, uint32_t revents, void *userd
         Sandbox *s = userdata;
 
         if (revents & (EPOLLERR|EPOLLHUP)) {
-                log_warning("Sandbox %s: somebody took its links away while it was paused, making others", s->id);
-                sandbox_park_later(s);
+                sandbox_park_anew(s);
                 return 0;
         }
         log_debug("Sandbox %s: a connection of this host resumes it", s->id);
@@ -157,19 +161,29 @@ static void on_place(int error, const char *message, NetworkSlot *slot, void *us
         ask_next(m);
 }
 
-static void ask_next(Manager *m) {
-        Sandbox *next = NULL;
+/* NULL: nobody waits, or somebody's are being made. */
+static Sandbox *first_in_line(const Manager *m) {
+        Sandbox *first = NULL;
 
         for (size_t i = 0; i < m->n_sandboxes; i++) {
                 if (m->sandboxes[i]->priv->park == PARK_ASKED)
-                        return;
-                if (!next && m->sandboxes[i]->priv->park == PARK_WAITING)
-                        next = m->sandboxes[i];
+                        return NULL;
+                if (!first && m->sandboxes[i]->priv->park == PARK_WAITING)
+                        first = m->sandboxes[i];
         }
-        if (!next)
+        return first;
+}
+
+/* One that fails at once leads back here, and is followed by the next one; not on top of it. */
+static void ask_next(Manager *m) {
+        if (m->priv->park_asking)
                 return;
-        next->priv->slot_other = false;
-        ask(next, next->slot);
+        m->priv->park_asking = true;
+        for (Sandbox *s; (s = first_in_line(m));) {
+                s->priv->slot_other = false;
+                ask(s, s->slot);
+        }
+        m->priv->park_asking = false;
 }
 
 /* Its way. */

@@ -251,6 +251,8 @@ int sandbox_network_park(Sandbox *s);
 bool sandbox_network_close(Sandbox *s, void (*closed)(Sandbox *s));
 /* There is another cube-netd. */
 void sandbox_network_renew(Sandbox *s);
+/* Somebody may have taken its links away. */
+void sandbox_check_links(Sandbox *s);
 /* With its VMM. */
 void sandbox_drop_network(Sandbox *s);
 
@@ -272,6 +274,8 @@ void sandbox_park_later(Sandbox *s);
 void sandbox_drop_park(Sandbox *s);
 /* Those that are found paused when cubed starts. */
 void manager_park_sandboxes(Manager *m);
+/* Of one that is parked: its links are gone. */
+void sandbox_park_anew(Sandbox *s);
 
 /* sandbox-exit.c */
 void sandbox_schedule_finish(Sandbox *s);

@@ -199,6 +199,24 @@ static void shrink(HostNetwork *n, size_t most) {
                 slot_close(n, &n->pool.slots[--n->pool.n]);
 }
 
+void slot_pool_check(HostNetwork *n) {
+        SlotPool *p = &n->pool;
+        size_t kept = 0, before = p->n;
+
+        for (size_t i = 0; i < before; i++) {
+                NetEntry entry;
+                if (net_client_get_entry(n->manager->net, p->slots[i].slot, &entry) == -ENOENT)
+                        slot_close(n, &p->slots[i]);
+                else
+                        p->slots[kept++] = p->slots[i];
+        }
+        p->n = kept;
+        if (kept < before) {
+                log_warning("Somebody took the links of %zu network slots that were free, making others", before - kept);
+                fill_in(n, REFILL_DELAY_USEC);
+        }
+}
+
 void slot_pool_renew(HostNetwork *n) {
         shrink(n, 0);
         fill_in(n, REFILL_DELAY_USEC);

@@ -385,13 +385,13 @@ void net_client_on_event(NetClient *c, NetEventHandler handler, void *userdata) 
 static void on_packet_event(uint16_t op, const PacketBody *body, void *userdata) {
         NetClient *c = userdata;
         TlvReader reader = TLV_READER_INIT(body->data, body->size);
-        static const NetEventKind kinds[] = { NET_DENIED, NET_UPLINK_CHANGED, NET_TABLE_RESTORED, NET_NAME_DENIED };
+        static const NetEventKind kinds[] = { NET_DENIED, NET_UPLINK_CHANGED, NET_TABLE_RESTORED, NET_NAME_DENIED, NET_LINKS_GONE };
         NetEventInfo e = { .reason = "", .address = "", .uplink = "", .name = "" };
         Texts texts = {};
         uint32_t direction = 0;
         Tlv t;
 
-        if (!c->handler || op < NET_EVENT_DENIED || op > NET_EVENT_NAME_DENIED)
+        if (!c->handler || op < NET_EVENT_DENIED || op > NET_EVENT_LINKS_GONE)
                 return;
         e.kind = kinds[op - NET_EVENT_DENIED];
         struct { uint16_t tag; uint32_t *value; } numbers[] = {

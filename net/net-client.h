@@ -98,6 +98,7 @@ typedef enum NetEventKind {
         /* slot, reason, name, count. Reason "name": it may not be asked for; "answer": it led to address,
          * which it may not open. name "": of more names than are told one by one. */
         NET_NAME_DENIED,
+        NET_LINKS_GONE,        /* slot; 0: of some slots */
 } NetEventKind;
 
 typedef struct NetEventInfo {

@@ -35,6 +35,7 @@ typedef enum NetEvent {
         NET_EVENT_UPLINK,       /* UPLINK MTU: there is another one; UPLINK "": there is none */
         NET_EVENT_TABLE,        /* somebody changed our nftables table, and it has been put back */
         NET_EVENT_NAME_DENIED,  /* SLOT REASON NAME ADDRESS COUNT: asked of the resolver; NAME "": too many to tell */
+        NET_EVENT_LINKS_GONE,   /* SLOT: it has no links any more, whoever took them; 0: of some slots, nobody knows which */
 } NetEvent;
 
 typedef enum NetTag {

@@ -520,6 +520,13 @@ void netd_tell_uplink(Netd *n) {
         send_event(n, NET_EVENT_UPLINK, &w);
 }
 
+void netd_tell_links_gone(Netd *n, unsigned slot) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(REPLY_MAX);
+
+        tlv_put_u32(&w, NET_TAG_SLOT, slot);
+        send_event(n, NET_EVENT_LINKS_GONE, &w);
+}
+
 void netd_tell_table(Netd *n) {
         send_event(n, NET_EVENT_TABLE, &TLV_WRITER_INIT(0));
 }

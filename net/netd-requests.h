@@ -28,3 +28,4 @@ void netd_tell_denied(Netd *n, const NetAuditEvent *event);
 void netd_tell_name_denied(Netd *n, const NameDenied *denied);
 void netd_tell_uplink(Netd *n);
 void netd_tell_table(Netd *n);
+void netd_tell_links_gone(Netd *n, unsigned slot);

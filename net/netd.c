@@ -111,8 +111,9 @@ static int on_link_message(struct nl_msg *msg, void *userdata) {
         if (h->nlmsg_type == RTM_DELLINK && nlmsg_valid_hdr(h, sizeof(struct ifinfomsg))) {
                 unsigned ifindex = (unsigned) ((struct ifinfomsg *) nlmsg_data(h))->ifi_index;
                 if (ifindex >= NET_IFINDEX_BASE && ifindex < NET_IFINDEX_END) {
-                        if (NET_IFINDEX_LINK(ifindex) == NET_LINK_HOST)
-                                network_slot_gone(m->netd.network, NET_IFINDEX_SLOT(ifindex));
+                        unsigned slot = NET_IFINDEX_SLOT(ifindex);
+                        if (NET_IFINDEX_LINK(ifindex) == NET_LINK_HOST && network_slot_gone(m->netd.network, slot))
+                                netd_tell_links_gone(&m->netd, slot);
                         return NL_OK;
                 }
         }
@@ -126,8 +127,10 @@ static int on_links(sd_event_source *s, int fd, uint32_t revents, void *userdata
         m->links_changed = false;
         int r = nl_recvmsgs_default(m->links);
         /* Links may have gone unseen. */
-        if (r < 0 && r != -NLE_AGAIN)
+        if (r < 0 && r != -NLE_AGAIN) {
                 network_slots_check(m->netd.network);
+                netd_tell_links_gone(&m->netd, 0);
+        }
         return m->links_changed || r < 0 ? again_in(m->uplink, SETTLE_USEC) : 0;
 }
 

@@ -123,7 +123,7 @@ static void add_present(Datapath *d, unsigned slot, void *userdata) {
 
         if (slot >= NET_SLOTS_MAX || !slot_has_links(slot)) {
                 if (slot < NET_SLOTS_MAX)
-                        network_slot_gone(n, slot);
+                        (void) network_slot_gone(n, slot);
                 else
                         (void) datapath_remove_slot(d, slot);
                 return;
@@ -375,7 +375,7 @@ static int find_slot(Network *n, unsigned *ret) {
 static bool wait_until_gone(Network *n, unsigned slot) {
         for (unsigned i = 0; i < GONE_WAITS && slot_has_links(slot); i++)
                 (void) usleep(GONE_WAIT_USEC);
-        network_slot_gone(n, slot);
+        (void) network_slot_gone(n, slot);
         return n->free_at[slot] != BUSY;
 }
 
@@ -443,13 +443,13 @@ int network_slot_quiesce(Network *n, unsigned slot, bool park, unsigned *ret_end
         return r >= 0 && present ? datapath_cut(n->datapath, slot) : r;
 }
 
-void network_slot_gone(Network *n, unsigned slot) {
+bool network_slot_gone(Network *n, unsigned slot) {
         NetEntry entry;
         unsigned ended;
 
         /* News may be old: it has been given out again since. */
         if (slot >= NET_SLOTS_MAX || slot_has_links(slot))
-                return;
+                return false;
         /* One that nobody had has nobody's packets on their way to it. */
         bool claimed = datapath_get_entry(n->datapath, slot, &entry) >= 0 && entry.generation > 0;
         (void) datapath_remove_slot(n->datapath, slot);
@@ -458,10 +458,11 @@ void network_slot_gone(Network *n, unsigned slot) {
         if (claimed)
                 (void) end_host_connections(n, slot, false, &ended);
         n->free_at[slot] = now_usec() + (claimed ? QUARANTINE_USEC : 0);
+        return true;
 }
 
 static void check_slot(Datapath *d, unsigned slot, void *userdata) {
-        network_slot_gone(userdata, slot);
+        (void) network_slot_gone(userdata, slot);
 }
 
 void network_slots_check(Network *n) {

@@ -36,8 +36,8 @@ void network_slot_keep(Network *n, unsigned slot, bool keep);
 /* Nobody reaches it any more, and the host's connections to it are ended at both ends; at the host's, when its links are
  * gone. park: those that nobody has answered yet go on asking. */
 int network_slot_quiesce(Network *n, unsigned slot, bool park, unsigned *ret_ended);
-/* Its links are gone; what the host had open to it, or was about to open, is ended. */
-void network_slot_gone(Network *n, unsigned slot);
+/* Its links are gone; what the host had open to it, or was about to open, is ended. False: there are some, the news was old. */
+bool network_slot_gone(Network *n, unsigned slot);
 /* The same for all whose links are found to be gone. */
 void network_slots_check(Network *n);
 

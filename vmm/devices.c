@@ -160,7 +160,14 @@ static int on_disk_park(LoopSource *s, int fd, uint32_t events, void *userdata) 
         return 0;
 }
 
+static void hold_disks(Devices *d, bool hold) {
+        for (unsigned i = 0; i < ELEMENTSOF(d->disks); i++)
+                if (d->disks[i])
+                        virtio_blk_hold(d->disks[i], hold);
+}
+
 static void unpark_disks(Devices *d) {
+        hold_disks(d, false);
         pthread_mutex_lock(&d->park_lock);
         d->park_wanted = false;
         pthread_cond_broadcast(&d->park_changed);
@@ -177,6 +184,7 @@ static int park_disks(Devices *d) {
         (void) clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += DISK_PARK_TIMEOUT_USEC / USEC_PER_SEC;
 
+        hold_disks(d, true);
         pthread_mutex_lock(&d->park_lock);
         d->park_wanted = true;
         d->park_round++;

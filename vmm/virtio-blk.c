@@ -18,6 +18,7 @@ struct VirtioBlk {
         VirtioPci pci;
         Overlay overlay;
         bool read_only;
+        _Atomic bool held;
         _Atomic uint64_t read_bytes, written_bytes, flushes, io_errors;
 };
 
@@ -133,7 +134,7 @@ static void on_kick(VirtioPci *v, unsigned queue) {
         VirtChain chain;
         bool more = true;
 
-        for (unsigned n = 0; n < VIRTIO_VISIT_CHAINS && bytes < VIRTIO_VISIT_BYTES; n++) {
+        for (unsigned n = 0; n < VIRTIO_VISIT_CHAINS && bytes < VIRTIO_VISIT_BYTES && !atomic_load(&b->held); n++) {
                 if (!virtio_pci_pop(v, 0, &chain)) {
                         more = !v->failed && virtqueue_rearm(&v->queues[0].ring);
                         if (!more)
@@ -170,6 +171,11 @@ VirtioPci *virtio_blk_pci(VirtioBlk *b) {
 Overlay *virtio_blk_overlay(VirtioBlk *b) {
         assert(b);
         return &b->overlay;
+}
+
+void virtio_blk_hold(VirtioBlk *b, bool hold) {
+        assert(b);
+        atomic_store(&b->held, hold);
 }
 
 static void count(VirtioBlk *b, const char *what, uint64_t value, CounterFn fn, void *userdata) {

@@ -20,5 +20,6 @@ VirtioBlk *virtio_blk_free(VirtioBlk *b);
 VirtioPci *virtio_blk_pci(VirtioBlk *b);
 /* What it reads and writes through; to be changed while its thread is parked. */
 Overlay *virtio_blk_overlay(VirtioBlk *b);
-/* Any thread. */
+/* Any thread. Held, it begins no other request behind the one that is under way; what waits is served when it is let go. */
+void virtio_blk_hold(VirtioBlk *b, bool hold);
 void virtio_blk_counters(VirtioBlk *b, CounterFn fn, void *userdata);

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import glob
 import os
+import shutil
 import socket
 import time
 
@@ -13,7 +14,7 @@ import dbus
 import pytest
 
 from cubetest import crash, created, cubed_pid, events, journal, options, prop, run, sandbox, wait_for
-from network import address, answers, echoes, links, pool_is_full, serving, udp
+from network import BPF_DIR, address, answers, echoes, element, kill_netd, links, netd_stopped, pool_is_full, serving, udp
 from snapshots import put, sector
 from test_network_stack import StackGuest, netlab, tap_of
 from test_pause import KEPT, pause, resume
@@ -176,6 +177,74 @@ def test_it_is_parked_again_after_a_restart(template, again):
         wait_for("the restarted cubed to watch it", lambda: parked_by_cubed() == 1)
         wakes(sandbox_id)
         again()
+        pause(sandbox_id)
+        wakes(sandbox_id)
+
+
+def said(sandbox_id, text):
+    """In the journal, of this one."""
+    wait_for(f"cubed to say that {text}",
+             lambda: run("journalctl", "-u", "cubed.service", "--no-pager", "-g", f"{sandbox_id}: .*{text}").returncode == 0)
+
+
+def watched(sandbox_id):
+    """By cubed, as the filter has it: from then on nobody who connects is refused."""
+    number = link_number(sandbox_id).to_bytes(4, "little")
+    wait_for("it to be parked", lambda: int.from_bytes((element("sandboxes", number) or bytes(16))[8:12], "little") == 4)
+
+
+def test_it_is_parked_again_when_the_host_has_booted(clean):
+    """What a reboot leaves is what is on the disk: no links, no maps, nothing below /run."""
+    with waking() as sandbox_id:
+        pause(sandbox_id)
+        before = address(sandbox_id)
+        run("systemctl", "stop", "cubed.service", check=True)
+        assert not links() and not os.path.exists(BPF_DIR)
+        shutil.rmtree("/run/cubed/sandbox")
+        run("systemctl", "start", "cubed.service", check=True)
+        parked(sandbox_id)
+        watched(sandbox_id)
+        assert prop(sandbox_id, "Parked") and address(sandbox_id) == before
+        wakes(sandbox_id)
+        pause(sandbox_id)
+        wakes(sandbox_id)
+
+
+def test_it_stays_parked_when_cube_netd_is_killed(clean):
+    with waking() as sandbox_id:
+        pause(sandbox_id)
+        kill_netd()
+        wakes(sandbox_id)
+        kill_netd()
+        pause(sandbox_id)
+        wakes(sandbox_id)
+
+
+def test_nobody_needs_cube_netd_to_wake_it(clean):
+    with waking() as sandbox_id:
+        pause(sandbox_id)
+        with netd_stopped():
+            wakes(sandbox_id)
+
+
+def test_links_that_somebody_takes_away_are_made_again(clean):
+    with waking() as sandbox_id:
+        pause(sandbox_id)
+        parked(sandbox_id)
+        run("ip", "link", "del", f"cube{link_number(sandbox_id)}", check=True)
+        said(sandbox_id, "somebody took its links away while it was paused")
+        parked(sandbox_id)
+        watched(sandbox_id)
+        wakes(sandbox_id)
+
+
+def test_one_that_runs_has_others_once_it_was_paused(clean):
+    with waking() as sandbox_id:
+        run("ip", "link", "del", f"cube{link_number(sandbox_id)}", check=True)
+        said(sandbox_id, "it has no network until it has been paused and resumed")
+        pause(sandbox_id)
+        resume(sandbox_id)
+        echoes(udp(address(sandbox_id)))
         pause(sandbox_id)
         wakes(sandbox_id)
 

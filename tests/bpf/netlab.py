@@ -34,7 +34,7 @@ MARK = 0x100
 MAGIC, VERSION, REPLY = 0x4454454e, 4, 1
 (PING, SETUP, SLOT_NEW, SLOT_KEEP, SLOT_FREE, POLICY_LOAD, POLICY_DROP, POLICY_SET, LIMITS_SET,
  STATISTICS, QUIESCE, CHECK, PARK) = range(1, 14)
-EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE, EVENT_NAME_DENIED = 100, 101, 102, 103
+EVENT_DENIED, EVENT_UPLINK, EVENT_TABLE, EVENT_NAME_DENIED, EVENT_LINKS_GONE = range(100, 105)
 TAGS = ('message net4 net6 mark ingress_uid resolver4 resolver6 audit_sec limits mtu uplink slot address4 address6'
         ' policy flags special default allow deny inbound statistics reason protocol address port count direction name chains resolving').split()
 NUMBERS = set('mark ingress_uid audit_sec mtu slot policy flags special protocol port count direction resolving'.split())

@@ -110,6 +110,17 @@ def test_addresses_go_on_where_the_cube_netd_before_was(host):
     assert host.sandbox().slot == second.slot + 1
 
 
+def test_links_that_somebody_takes_away_are_told(host):
+    """Who holds a sandbox's tap would not hear of it: that stays, and nothing ever comes there."""
+    s = host.sandbox()
+    host.netns.ip(f'link del cube{s.slot}')
+    assert host.netd.wait_event(netlab.EVENT_LINKS_GONE) == {'slot': s.slot}
+    assert elements(host, 'slots') == 0
+    # the same one again is there already when the news would be
+    host.sandbox(slot=s.slot)
+    assert host.netd.no_event(netlab.EVENT_LINKS_GONE)
+
+
 def test_a_kept_address_comes_back(host):
     s = host.sandbox()
     host.netd.call(netlab.SLOT_KEEP, slot=s.slot)

@@ -6,10 +6,12 @@ import json
 import os
 import socket
 import time
+import urllib.request
 
 import dbus
 
 from cubetest import ctl_ok, run, sandbox, wait_for
+from network import address
 from sequences import Life
 
 PORT = 7000
@@ -68,6 +70,44 @@ def has_all(sandbox_id, word):
     found = ask_with_time(sandbox_id)
     assert found["words"] == {place: word for place in PLACES}
     return found
+
+
+SERVER_PORT = 8080
+SERVER = f"""
+import http.server, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = str(time.time()).encode()
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.ThreadingHTTPServer.request_queue_size = 64
+http.server.ThreadingHTTPServer(('0.0.0.0', {SERVER_PORT}), Handler).serve_forever()
+"""
+
+
+def begin_server(sandbox_id):
+    """A web server, which listens when this is back. Its pid there."""
+    run("cubectl", "exec", sandbox_id, "--", "sh", "-c", "cat >/root/server.py", input=SERVER.encode(), check=True)
+    pid = ctl_ok("exec", sandbox_id, "--", "sh", "-c", "setsid python3 /root/server.py </dev/null >/root/server.log 2>&1 & echo $!").strip()
+    wait_for("the server to listen", lambda: server_answers(sandbox_id), timeout=120)
+    return pid
+
+
+def server_get(sandbox_id):
+    """The guest's time, and how far that is from ours."""
+    before = time.time()
+    with urllib.request.urlopen(f"http://{address(sandbox_id)}:{SERVER_PORT}/", timeout=300) as response:
+        told = float(response.read())
+    return told, max(before - told, told - time.time())
+
+
+def server_answers(sandbox_id):
+    try:
+        return server_get(sandbox_id)
+    except OSError:
+        return None
 
 
 class LinuxGuest:

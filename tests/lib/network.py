@@ -16,7 +16,7 @@ WORLD, OTHER, HOST = "198.51.100.2", "198.51.100.3", "198.51.100.1"
 BPF_DIR = "/sys/fs/bpf/cubed"
 
 libc = ctypes.CDLL(None, use_errno=True)
-SYS_BPF, MAP_GET_NEXT_KEY, OBJ_GET = 321, 4, 7
+SYS_BPF, MAP_LOOKUP, MAP_GET_NEXT_KEY, OBJ_GET = 321, 1, 4, 7
 
 
 def state(sandbox_id):
@@ -65,6 +65,20 @@ def elements(name, key_bytes=4):
     finally:
         os.close(fd)
     return keys
+
+
+def element(name, key, value_bytes=16):
+    """Of a pinned map, None where there is none."""
+    version, = os.listdir(BPF_DIR)
+    path = ctypes.create_string_buffer(f"{BPF_DIR}/{version}/{name}".encode())
+    fd = bpf(OBJ_GET, pointer(path))
+    assert fd >= 0, f"no map {name}"
+    k, value = ctypes.create_string_buffer(key, len(key)), ctypes.create_string_buffer(value_bytes)
+    try:
+        found = bpf(MAP_LOOKUP, fd.to_bytes(8, "little") + pointer(k) + pointer(value)) == 0
+    finally:
+        os.close(fd)
+    return value.raw if found else None
 
 
 def of_network():

@@ -6,8 +6,12 @@ import json
 import pytest
 
 import labhost
-from cubetest import created_from, ctl, ctl_ok, leftovers, options, prop, remove_snapshot, sandbox, sandbox_ids
-from linuxguest import has_all
+from cubetest import created_from, ctl, ctl_ok, events, leftovers, options, prop, remove_snapshot, sandbox, sandbox_ids, wait_for
+from linuxguest import has_all, server_answers
+from network import address, links, state
+
+# It ran when the host went down, if at all, and is on its disk.
+STOPPED = ("paused", "without memory", "parked")
 
 
 @pytest.fixture(scope="module")
@@ -16,15 +20,15 @@ def notes():
         found = json.load(f)
     assert open("/proc/sys/kernel/random/boot_id", encoding="ascii").read() != found["boot"]
     yield found
-    for key in "paused", "without memory":
+    for key in STOPPED:
         ctl("kill", found[key])
     for key in "early", "snapshot":
         ctl("snapshot", "rm", found[key])
 
 
 def test_what_ran_is_gone_and_what_was_paused_is_there(notes):
-    assert set(sandbox_ids()) == {notes["paused"], notes["without memory"]}
-    assert prop(notes["paused"], "State") == prop(notes["without memory"], "State") == "paused"
+    assert set(sandbox_ids()) == {notes[key] for key in STOPPED}
+    assert {prop(notes[key], "State") for key in STOPPED} == {"paused"}
     left = leftovers()
     assert (left["scopes"], left["vmms"], left["run"]) == ([], [], [])
     assert {name.split(".")[0] for name in left["disks"]} == set(sandbox_ids())
@@ -53,8 +57,19 @@ def test_one_that_was_paused_without_memory_boots_from_its_disk(notes):
     assert ctl_ok("exec", without, "--", "cat", "/root/kept") == "kept\n"
 
 
+def test_one_that_was_parked_is_parked_again_and_answers_at_its_address(notes):
+    parked = notes["parked"]
+    wait_for("its links", lambda: f"cube{state(parked)['slot']}" in links(), timeout=60)
+    assert prop(parked, "Parked") and address(parked) == notes["address"]
+    assert prop(parked, "State") == "paused"
+    # Refused until cubed watches the links that were made.
+    _, off = wait_for("it to answer", lambda: server_answers(parked), timeout=300)
+    assert off < 1
+    assert prop(parked, "State") == "running" and events(parked).count("resumed") == 1
+
+
 def test_nothing_stays_when_all_are_removed(notes):
-    for key in "paused", "without memory":
+    for key in STOPPED:
         ctl_ok("kill", notes[key])
     for key in "early", "snapshot":
         remove_snapshot(notes[key])

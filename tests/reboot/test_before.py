@@ -5,7 +5,8 @@ import json
 
 import labhost
 from cubetest import created, ctl_ok, prop, sandbox_ids, snapshot
-from linuxguest import put_all, start_checker
+from linuxguest import begin_server, put_all, start_checker
+from network import address
 
 NOTES = f"{labhost.PLACE}/reboot.json"
 
@@ -29,7 +30,12 @@ def test_sandboxes_are_left_in_each_state():
     ctl_ok("exec", without, "--", "sh", "-c", "echo kept >/root/kept")
     ctl_ok("pause", "--no-memory", without)
 
-    assert {notes["running"], paused, without} <= set(sandbox_ids())
-    assert prop(paused, "State") == prop(without, "State") == "paused"
+    parked = notes["parked"] = ctl_ok("create", f"snapshot:{notes['snapshot']}", "--timeout", "1h", "--auto-resume").strip()
+    begin_server(parked)
+    notes["address"] = address(parked)
+    ctl_ok("pause", parked)
+
+    assert {notes["running"], paused, without, parked} <= set(sandbox_ids())
+    assert prop(paused, "State") == prop(without, "State") == prop(parked, "State") == "paused"
     with open(NOTES, "w", encoding="utf-8") as f:
         json.dump(notes, f)

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <endian.h>
 #include <fcntl.h>
 #include <linux/pci_regs.h>
+#include <linux/virtio_blk.h>
 #include <linux/virtio_pci.h>
+#include <linux/virtio_ring.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include "fake-vm.h"
 #include "test.h"
 #include "virtio-driver.h"
-#include "vmm/devices.h"
+#include "vmm/devices-private.h"
 #include "vmm/memmap.h"
 #include "vmm/seccomp.h"
 
@@ -230,6 +234,64 @@ TEST(a_pause_right_behind_a_resume_is_a_whole_one) {
                 assert_eq(get(common + VIRTIO_PCI_COMMON_STATUS, 1), 0);
         }
         devices_resume(devices);
+        done();
+}
+
+/* The first flush lasts until the pause is asked for. */
+static struct {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        unsigned n;
+} flushes = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+int __wrap_overlay_flush(Overlay *o);
+int __wrap_overlay_flush(Overlay *o) {
+        pthread_mutex_lock(&flushes.lock);
+        bool first = flushes.n++ == 0;
+        pthread_cond_broadcast(&flushes.changed);
+        pthread_mutex_unlock(&flushes.lock);
+
+        pthread_mutex_lock(&devices->park_lock);
+        while (first && !devices->park_wanted)
+                pthread_cond_wait(&devices->park_changed, &devices->park_lock);
+        pthread_mutex_unlock(&devices->park_lock);
+        return 0;
+}
+
+static void wait_for_flushes(unsigned n) {
+        pthread_mutex_lock(&flushes.lock);
+        while (flushes.n < n)
+                pthread_cond_wait(&flushes.changed, &flushes.lock);
+        pthread_mutex_unlock(&flushes.lock);
+}
+
+#define FLUSHES 16U
+
+static void offer_flushes(Driver *driver) {
+        struct virtio_blk_outhdr h = { .type = htole32(VIRTIO_BLK_T_FLUSH) };
+
+        assert_ok(guest_mem_write(&vm.mem, 0x100000, &h, sizeof(h)));
+        for (unsigned i = 0; i < FLUSHES; i++) {
+                ring_desc(&driver->rings[0], &vm.mem, (uint16_t) (2 * i), 0x100000, sizeof(h), VRING_DESC_F_NEXT, (uint16_t) (2 * i + 1));
+                ring_desc(&driver->rings[0], &vm.mem, (uint16_t) (2 * i + 1), 0x110000, 1, VRING_DESC_F_WRITE, 0);
+                ring_offer(&driver->rings[0], &vm.mem, (uint16_t) (2 * i));
+        }
+}
+
+/* Each may take as long as the host has data to write. */
+TEST(a_pause_waits_for_one_request_to_a_disk_and_not_for_all_that_wait) {
+        Driver driver;
+
+        make();
+        flushes.n = 0;
+        driver_prepare(&driver, virtio_blk_pci(devices->disks[1]), &vm.mem, 0x10000, 0);
+        offer_flushes(&driver);
+        driver_ok(&driver);
+        wait_for_flushes(1);
+        assert_ok(devices_pause(devices));
+        assert_eq(flushes.n, 1);
+        devices_resume(devices);
+        wait_for_flushes(FLUSHES);
         done();
 }
 

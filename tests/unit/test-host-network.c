@@ -3,9 +3,12 @@
 /* The pool of slots and the policies that are loaded, against a cube-netd whose part the test plays. */
 
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "base/fd-util.h"
 #include "daemon/audit.h"
@@ -437,6 +440,30 @@ TEST(another_mtu_makes_other_slots) {
         (void) answer(NET_OP_SLOT_NEW);
         assert_eq(n_free(), 1);
         done();
+}
+
+TEST(free_slots_whose_links_somebody_takes_away_are_replaced) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(64);
+        union bpf_attr attr = { .map_type = BPF_MAP_TYPE_HASH, .key_size = 4, .value_size = sizeof(NetEntry), .max_entries = 16 };
+        NetEntry e = {};
+        uint32_t key = 3;
+
+        netd.entries = (int) syscall(SYS_bpf, BPF_MAP_CREATE, &attr, sizeof(attr));
+        if (netd.entries < 0)
+                test_skip("no BPF map can be made here");
+        attr = (union bpf_attr) { .map_fd = (uint32_t) netd.entries, .key = (uintptr_t) &key, .value = (uintptr_t) &e };
+        assert_eq(syscall(SYS_bpf, BPF_MAP_UPDATE_ELEM, &attr, sizeof(attr)), 0);
+        make(2);
+        set_up();
+        assert_true(answer(NET_OP_SLOT_NEW) == 2 && answer(NET_OP_SLOT_NEW) == 3);
+        tlv_put_u32(&w, NET_TAG_SLOT, 2);
+        fake_netd_tell(&netd, NET_EVENT_LINKS_GONE, &w);
+        assert_eq(n_free(), 1);
+        see_returned();
+        assert_eq(answer(NET_OP_SLOT_NEW), 4);
+        assert_eq(n_free(), 2);
+        done();
+        netd.entries = safe_close(netd.entries);
 }
 
 TEST(what_was_denied_is_told_of_who_has_the_place_now) {

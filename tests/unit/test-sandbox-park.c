@@ -19,7 +19,7 @@
 static struct ManagerPrivate priv;
 static Manager manager;
 static FakeNetd netd = { .manager = &manager, .fd = -EBADF };
-static Sandbox *one, *two, *sandboxes[2];
+static Sandbox *one, *two, *sandboxes[100];
 static Template template;
 static Snapshot snapshot;
 static unsigned n_resumes, n_begins, n_ends, n_taken;
@@ -42,6 +42,18 @@ int __wrap_parked_tap_end(int fd);
 int __wrap_parked_tap_end(int fd) {
         n_ends++;
         return 0;
+}
+
+static const char *deepest, *highest;
+
+int __real_host_network_take_slot(HostNetwork *n, uint32_t slot, NetworkSlotDone done, void *userdata);
+int __wrap_host_network_take_slot(HostNetwork *n, uint32_t slot, NetworkSlotDone done, void *userdata);
+int __wrap_host_network_take_slot(HostNetwork *n, uint32_t slot, NetworkSlotDone done, void *userdata) {
+        const char *here = __builtin_frame_address(0);
+
+        deepest = !deepest || here < deepest ? here : deepest;
+        highest = here > highest ? here : highest;
+        return __real_host_network_take_slot(n, slot, done, userdata);
 }
 
 static int bpf(int cmd, union bpf_attr *attr) {
@@ -91,6 +103,7 @@ static void make(void) {
                 test_skip("no BPF map can be made here");
         netd.next_policy = 1;
         n_resumes = n_begins = n_ends = n_taken = 0;
+        deepest = highest = NULL;
         resume_result = 0;
         manager = (Manager) { .priv = &priv, .sandboxes = sandboxes, .config = { .runtime_directory = (char *) "/tmp", .network4 = (char *) "auto" } };
         assert_ok(sd_event_new(&manager.event));
@@ -109,8 +122,10 @@ static void set_up(void) {
 }
 
 static void done(void) {
+        size_t n = manager.n_sandboxes;
+
         manager.n_sandboxes = 0;
-        for (unsigned i = 0; i < 2; i++) {
+        for (size_t i = 0; i < n; i++) {
                 sandboxes[i]->memory_top = NULL;
                 sandboxes[i]->priv->template = NULL;
                 sandbox_free(sandboxes[i]);
@@ -245,6 +260,27 @@ TEST(they_are_waited_for_until_there_is_a_network) {
         done();
 }
 
+/* The stack of the loop is none that grows with the number of sandboxes. */
+TEST(of_many_that_can_not_be_parked_each_is_asked_for_once_and_by_itself) {
+        char id[] = "ccccccccccccca00";
+
+        make();
+        while (manager.n_sandboxes < ELEMENTSOF(sandboxes)) {
+                id[14] = (char) ('0' + manager.n_sandboxes / 10 % 10);
+                id[15] = (char) ('0' + manager.n_sandboxes % 10);
+                (void) add(id, SLOT);
+        }
+        manager_park_sandboxes(&manager);
+        fake_netd_start(&netd);
+        FakeRequest q = fake_netd_take(&netd, NET_OP_SETUP);
+        fake_netd_fail(&netd, &q, -EADDRINUSE, "It overlaps");
+        run();
+        for (size_t i = 0; i < manager.n_sandboxes; i++)
+                assert_true(sandboxes[i]->priv->park == PARK_NONE && sandboxes[i]->priv->park_timer);
+        assert_true(highest - deepest < 8192);
+        done();
+}
+
 TEST(who_is_resumed_meanwhile_waits_for_the_links_that_are_being_made) {
         make();
         set_up();
@@ -309,6 +345,76 @@ TEST(a_resume_that_can_not_begin_refuses_who_waits_and_is_not_tried_at_once) {
         for (unsigned i = 0; i < 20; i++)
                 sandbox_park_later(one);
         assert_eq(one->priv->park_delay_usec, 60 * USEC_PER_SEC);
+        done();
+}
+
+static void take_entry(uint32_t slot) {
+        union bpf_attr attr = { .map_fd = (uint32_t) netd.entries, .key = (uintptr_t) &slot };
+
+        assert_eq(bpf(BPF_MAP_DELETE_ELEM, &attr), 0);
+}
+
+static void tell_links_gone(uint32_t slot) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(64);
+
+        if (slot > 0)
+                tlv_put_u32(&w, NET_TAG_SLOT, slot);
+        fake_netd_tell(&netd, NET_EVENT_LINKS_GONE, &w);
+}
+
+/* Its links have gone, and others are made. */
+static void assert_parked_anew(Sandbox *s) {
+        FakeRequest q = fake_netd_take(&netd, NET_OP_QUIESCE), closed = fake_netd_take(&netd, NET_OP_PING);
+
+        assert_true(q.slot == s->slot && closed.n_fds == 2);
+        (void) fake_netd_answer(&netd, &q);
+        assert_asked(s->slot);
+        assert_parked(s);
+        assert_eq(n_resumes, 0);
+}
+
+TEST(whose_links_somebody_takes_away_is_parked_anew) {
+        make();
+        set_up();
+        sandbox_park(one, new_tap(), new_tap());
+        sandbox_park(two, new_tap(), new_tap());
+        take_entry(SLOT);
+        tell_links_gone(SLOT);
+        assert_parked_anew(one);
+        assert_parked(two);
+        done();
+}
+
+TEST(news_of_links_that_have_been_made_again_are_old) {
+        make();
+        set_up();
+        sandbox_park(one, new_tap(), new_tap());
+        tell_links_gone(SLOT);
+        assert_true(fake_netd_idle(&netd));
+        assert_parked(one);
+        done();
+}
+
+TEST(where_links_may_have_gone_unseen_all_are_looked_at) {
+        make();
+        set_up();
+        sandbox_park(one, new_tap(), new_tap());
+        sandbox_park(two, new_tap(), new_tap());
+        take_entry(SLOT + 1);
+        tell_links_gone(0);
+        assert_parked_anew(two);
+        assert_parked(one);
+        done();
+}
+
+TEST(whose_links_went_while_cube_netd_was_away_is_parked_anew) {
+        make();
+        set_up();
+        sandbox_park(one, new_tap(), new_tap());
+        fake_netd_stop(&netd);
+        take_entry(SLOT);
+        set_up();
+        assert_parked_anew(one);
         done();
 }
 
