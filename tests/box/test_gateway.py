@@ -15,7 +15,7 @@ import socket
 
 import pytest
 
-from cubetest import events, helper_pid, prop, run, sandbox_ids, wait_for
+from cubetest import cubed_pid, events, helper_pid, prop, run, sandbox_ids, wait_for
 from test_secrets import host_titles
 
 UNIT = "cube-gateway.service"
@@ -198,6 +198,24 @@ def test_who_connects_while_it_is_paused_waits(key, template, memory):
         os.kill(stored, signal.SIGCONT)
     assert output("cubectl", "show", made["sandboxID"], "-p", "Start", "--value").strip() == ("restored" if memory else "booted")
     assert call("DELETE", path, key) == (204, None)
+
+
+@pytest.mark.parametrize("path", ["/v2/sandboxes", "/sandboxes/{}", "/snapshots", "/templates"])
+def test_what_is_asked_while_cubed_is_killed_is_answered_by_the_next(key, template, path):
+    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template()})
+    assert status == 201, made
+    path = path.format(made["sandboxID"])
+    seen = call("GET", path, key)
+    pid = cubed_pid()
+    os.kill(pid, signal.SIGSTOP)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(call, "GET", path, key)
+        # Those behind it are answered: it was read.
+        for _ in range(3):
+            assert call("GET", "/health", None) == (204, None)
+        os.kill(pid, signal.SIGKILL)
+        assert asked.result() == seen and seen[0] == 200
+    assert call("DELETE", f"/sandboxes/{made['sandboxID']}", key) == (204, None)
 
 
 def restart(unit):
