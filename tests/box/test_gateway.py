@@ -12,6 +12,7 @@ import pwd
 import re
 import signal
 import socket
+import time
 
 import pytest
 
@@ -147,6 +148,44 @@ def test_damaged_keys_do_not_end_it(key):
         assert result.returncode == 1 and why in result.stderr.decode()
         assert f"Nobody is let in: {why}" in entries_of_unit()
     output("systemctl", "restart", UNIT)
+    assert call("GET", "/v2/sandboxes", key)[0] == 200
+
+
+@contextlib.contextmanager
+def unreadable_part():
+    """A part of its configuration that is a directory."""
+    part = pathlib.Path("/etc/cubed/gateway.conf.d/90-test.conf")
+    part.mkdir(parents=True)
+    try:
+        yield part
+    finally:
+        part.rmdir()
+        part.parent.rmdir()
+
+
+@pytest.mark.parametrize("user", ["root", "nobody"])
+def test_cubectl_says_what_it_does_not_start_for(key, user):
+    output("systemctl", "stop", UNIT)
+    with unreadable_part() as part:
+        for words in ["list"], ["create", "x"], ["revoke", "kx"]:
+            result = run("runuser", "-u", user, "--", "cubectl", "--no-ask-password", "apikey", *words)
+            assert result.returncode == 1 and result.stdout == b""
+            assert f"cube-gateway did not start: The configuration {part} could not be read: Is a directory" in result.stderr.decode()
+    # And once that is repaired it starts, whoever asks first.
+    assert "box" in output("cubectl", "apikey", "list")
+    assert call("GET", "/v2/sandboxes", key)[0] == 200
+
+
+def test_its_socket_listens_again_after_a_repair(key):
+    output("systemctl", "stop", UNIT)
+    with unreadable_part():
+        with pytest.raises(OSError):
+            call("GET", "/health", None)
+        wait_for("the socket to give up", lambda: show(SOCKET, "ActiveState") == "failed")
+        time.sleep(5)
+    output("systemctl", "start", SOCKET)
+    assert call("GET", "/v2/sandboxes", key)[0] == 200
+    output("systemctl", "stop", UNIT)
     assert call("GET", "/v2/sandboxes", key)[0] == 200
 
 
