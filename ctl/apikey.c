@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "ctl/ctl.h"
+#include "ctl/gateway-start.h"
 #include "ctl/pager.h"
 #include "ctl/table.h"
 
@@ -17,10 +18,23 @@ static int fail(int r, const sd_bus_error *error, const char *what) {
                                    "org.freedesktop.systemd1.NoSuchUnit"))
                 return ctl_fail_text(r, "cube-gateway is not running here (start it: systemctl start cube-gateway.socket)", "%s",
                                      what);
-        /* The bus waited for it to come. */
         if (sd_bus_error_has_name(error, "org.freedesktop.DBus.Error.TimedOut"))
                 return ctl_fail_text(r, "cube-gateway did not start: 'journalctl -u cube-gateway' says why", "%s", what);
         return ctl_fail(r, error, "%s", what);
+}
+
+/* An error was printed. */
+static int connect_gateway(sd_bus **ret, const char *what) {
+        _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        _cleanup_free_ char *why = NULL;
+
+        int r = ctl_connect(ret);
+        if (r < 0)
+                return r;
+        r = gateway_start(*ret, &why, &error);
+        if (r < 0 && !isempty(why))
+                return ctl_fail_text(r, why, "%s, cube-gateway did not start", what);
+        return r < 0 ? fail(r, &error, what) : 0;
 }
 
 static int new_call(sd_bus *bus, const char *method, sd_bus_message **ret) {
@@ -68,7 +82,7 @@ static int apikey_create(int argc, char **argv) {
 
         int r = parse(argc, argv, 0, 1, &tenant);
         if (r >= 0)
-                r = ctl_connect(&bus);
+                r = connect_gateway(&bus, "make an API key");
         if (r < 0)
                 return r;
         r = call_create(bus, optind < argc ? argv[optind] : DEFAULT_NAME, tenant, &reply, &error);
@@ -104,7 +118,7 @@ static int apikey_list(int argc, char **argv) {
 
         int r = parse(argc, argv, 0, 0, NULL);
         if (r >= 0)
-                r = ctl_connect(&bus);
+                r = connect_gateway(&bus, "list the API keys");
         if (r < 0)
                 return r;
         r = new_call(bus, "ListKeys", &call);
@@ -137,7 +151,7 @@ static int apikey_revoke(int argc, char **argv) {
 
         int r = parse(argc, argv, 1, -1, NULL);
         if (r >= 0)
-                r = ctl_connect(&bus);
+                r = connect_gateway(&bus, "revoke the API key");
         if (r < 0)
                 return r;
         for (int i = optind; i < argc; i++)

@@ -2,6 +2,7 @@
 
 /* haproxy in front of cube-gateway and of its sandboxes: sets it up, says how it is, and what clients have to be told. */
 
+#include <netdb.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -135,17 +136,55 @@ static int ingress_env(int argc, char **argv) {
         return fflush(stdout) == 0 ? 0 : -EIO;
 }
 
+/* A port that another program has: haproxy does not start then. */
+
+static bool address_is_taken(const char *address) {
+        const struct addrinfo hints = {
+                .ai_flags = AI_NUMERICHOST|AI_NUMERICSERV|AI_PASSIVE, .ai_socktype = SOCK_STREAM,
+        };
+        char host[INGRESS_ADDRESS_MAX];
+        struct addrinfo *a;
+        int on = 1;
+
+        bool v6 = *address == '[';
+        (void) snprintf(host, sizeof(host), "%.*s", (int) (ingress_address_port(address) - address) - 1 - 2 * v6, address + v6);
+        if (getaddrinfo(host, ingress_address_port(address), &hints, &a) != 0)
+                return false;
+        _cleanup_close_ int fd = socket(a->ai_family, SOCK_STREAM|SOCK_CLOEXEC, 0);
+        bool taken = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) >= 0 &&
+                     bind(fd, a->ai_addr, a->ai_addrlen) < 0 && errno == EADDRINUSE;
+        freeaddrinfo(a);
+        return taken;
+}
+
+static void tell_taken(const char *address) {
+        if (*address && address_is_taken(address))
+                ctl_note("Another program listens on %s: 'ss -ltnp sport = :%s' shows which. End it, or take another port with 'cubectl "
+                         "ingress setup', and start again: systemctl restart cube-ingress", address, ingress_address_port(address));
+}
+
+static void tell_all_taken(const IngressSpec *s) {
+        tell_taken(s->http);
+        tell_taken(s->https);
+}
+
 /* Setting it up. */
 
 static int start_services(void) {
         static const char *const enable[] = {
                 "systemctl", "--quiet", "enable", "cube-gateway.socket", "cube-ingress.service", NULL,
         };
+        static const char *const forget[] = {
+                "systemctl", "reset-failed", "cube-gateway.socket", "cube-gateway.service", "cube-ingress.service", NULL,
+        };
         static const char *const again[] = { "systemctl", "try-restart", "cube-gateway.service", NULL };
         static const char *const listen[] = { "systemctl", "start", "cube-gateway.socket", NULL };
         static const char *const start[] = { "systemctl", "restart", "cube-ingress.service", NULL };
 
         int r = program_run(enable);
+        /* They may have been given up, by limits that would count on. */
+        if (r >= 0)
+                r = program_run(forget);
         if (r >= 0)
                 r = program_run(listen);
         if (r >= 0)
@@ -180,8 +219,11 @@ static int ingress_setup(int argc, char **argv) {
                 r = ingress_files_write(o.root, &o.spec);
         if (r >= 0 && *o.spec.domain)
                 r = ingress_certificate_make(o.root, o.spec.domain);
-        if (r >= 0 && !*o.root)
+        if (r >= 0 && !*o.root) {
                 r = start_services();
+                if (r < 0)
+                        tell_all_taken(&o.spec);
+        }
         if (r < 0)
                 return r;
         tell(&o.spec);
@@ -238,7 +280,8 @@ static void print_routes(void) {
                 printf("   Routes: none was told yet, by cube-gateway.service\n");
 }
 
-static void print_state(sd_bus *bus, const char *what, const char *unit, const char *unit_path) {
+/* Is it up? */
+static bool print_state(sd_bus *bus, const char *what, const char *unit, const char *unit_path) {
         _cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         _cleanup_free_ char *state = NULL;
 
@@ -248,6 +291,7 @@ static void print_state(sd_bus *bus, const char *what, const char *unit, const c
         if (r >= 0 && (streq(state, "failed") || streq(state, "activating")))
                 printf(" ('journalctl -u %s' says why)", unit);
         printf("\n");
+        return r >= 0 && streq(state, "active");
 }
 
 static int ingress_status(int argc, char **argv) {
@@ -265,9 +309,11 @@ static int ingress_status(int argc, char **argv) {
         printf("     HTTP: %s\n", o.spec.http);
         if (*o.spec.https)
                 printf("    HTTPS: %s\n", o.spec.https);
-        print_state(bus, "  haproxy:", "cube-ingress", "/org/freedesktop/systemd1/unit/cube_2dingress_2eservice");
-        print_state(bus, "  Gateway:", "cube-gateway", "/org/freedesktop/systemd1/unit/cube_2dgateway_2eservice");
+        bool up = print_state(bus, "  haproxy:", "cube-ingress", "/org/freedesktop/systemd1/unit/cube_2dingress_2eservice");
+        (void) print_state(bus, "  Gateway:", "cube-gateway", "/org/freedesktop/systemd1/unit/cube_2dgateway_2eservice");
         print_routes();
+        if (!up)
+                tell_all_taken(&o.spec);
         return fflush(stdout) == 0 ? 0 : -EIO;
 }
 

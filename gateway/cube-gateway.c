@@ -4,6 +4,7 @@
 
 #include <getopt.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sysexits.h>
 #include <systemd/sd-daemon.h>
@@ -90,16 +91,31 @@ static int make_host_key(const char *path) {
         return 0;
 }
 
+static int cannot_start(int error, const char *format, ...) _printf_(2, 3);
+
+/* It is the unit's status as well, by which cubectl learns why nobody answers. */
+static int cannot_start(int error, const char *format, ...) {
+        char why[1024];
+        va_list ap;
+
+        errno = abs(error);
+        va_start(ap, format);
+        (void) vsnprintf(why, sizeof(why), format, ap);
+        va_end(ap);
+        (void) sd_notifyf(false, "STATUS=%s", why);
+        return log_full_errno(LOG_ERR, error, "%s", why);
+}
+
 static void warn_config(void *userdata, const char *path, unsigned line, const char *message) {
         if (line == 0)
-                (void) log_full_errno(LOG_ERR, 0, "The configuration %s %s", path, message);
+                (void) cannot_start(0, "The configuration %s %s", path, message);
         else
                 (void) log_full_errno(LOG_WARNING, 0, "%s:%u: %s, ignored", path, line, message);
 }
 
 static int path_in(const char *directory, const char *what, const char *name, char **ret) {
         if (isempty(directory))
-                return log_error_errno(-EINVAL, "There is no %s: start cube-gateway.service, or see cube-gateway --help", what);
+                return cannot_start(-EINVAL, "There is no %s: start cube-gateway.service, or see cube-gateway --help", what);
         if (asprintf(ret, "%s/%s", directory, name) < 0) {
                 *ret = NULL;
                 return -ENOMEM;
@@ -116,7 +132,7 @@ static int load_host_key(Gateway *g, const Arguments *a) {
                 return r;
         r = host_key_load(path, &g->host_key);
         if (r < 0)
-                return log_error_errno(r, "The key of this host could not be read from %s: %m (put /var/lib/cubed/gateway.key back from "
+                return cannot_start(r, "The key of this host could not be read from %s: %m (put /var/lib/cubed/gateway.key back from "
                                        "a copy, or remove it: another one is made then, and all tokens change)", path);
         return 0;
 }
@@ -137,7 +153,7 @@ static int load_keys(Gateway *g, const Arguments *a) {
                      r == -EACCES ? "make it readable for user cube-gateway"
                                   : "put it back from a copy, or remove it and make new keys") < 0) {
                 g->keys_error = NULL;
-                return log_error_errno(-ENOMEM, "The API keys could not be read from %s: %m", path);
+                return cannot_start(-ENOMEM, "The API keys could not be read from %s: %m", path);
         }
         (void) log_full_errno(LOG_ERR, 0, "Nobody is let in: %s", g->keys_error);
         return 0;
@@ -147,7 +163,7 @@ static int open_uploads(Gateway *g, const Arguments *a) {
         const char *state = a->state ?: getenv("STATE_DIRECTORY");
 
         int r = uploads_open(state, &g->files_fd, &g->builds_fd);
-        return r < 0 ? log_error_errno(r, "What clients upload could not be kept in %s: %m", state) : 0;
+        return r < 0 ? cannot_start(r, "What clients upload could not be kept in %s: %m", state) : 0;
 }
 
 static int load_all(Gateway *g, const Arguments *a) {
@@ -164,7 +180,7 @@ static int passed_socket(int *ret) {
         int n = sd_listen_fds(true);
 
         if (n != 1 || sd_is_socket(SD_LISTEN_FDS_START, AF_UNSPEC, SOCK_STREAM, 1) <= 0)
-                return log_error_errno(-EINVAL, "One listening socket is to be passed in, %d were: start cube-gateway.socket", n);
+                return cannot_start(-EINVAL, "One listening socket is to be passed in, %d were: start cube-gateway.socket", n);
         *ret = SD_LISTEN_FDS_START;
         return 0;
 }
@@ -196,20 +212,20 @@ static int start(Gateway *g, int listen_fd, const char *ingress) {
                 r = builds_new(g, &g->builds);
         if (r < 0) {
                 safe_close(listen_fd);
-                return log_error_errno(r, "The system bus could not be reached: %m");
+                return cannot_start(r, "The system bus could not be reached: %m");
         }
         r = bus_keys_new(g, &g->bus_keys);
         if (r < 0) {
                 safe_close(listen_fd);
-                return log_error_errno(r, "The name " GATEWAY_BUS_NAME " could not be taken on the bus: %m");
+                return cannot_start(r, "The name " GATEWAY_BUS_NAME " could not be taken on the bus: %m");
         }
         r = ingress_new(g, ingress, &g->ingress);
         if (r < 0) {
                 safe_close(listen_fd);
-                return log_error_errno(r, "What becomes of sandboxes could not be followed: %m");
+                return cannot_start(r, "What becomes of sandboxes could not be followed: %m");
         }
         r = gateway_listen(g, listen_fd);
-        return r < 0 ? log_error_errno(r, "HTTP could not be served on the socket: %m") : 0;
+        return r < 0 ? cannot_start(r, "HTTP could not be served on the socket: %m") : 0;
 }
 
 static void stop(Gateway *g) {

@@ -8,6 +8,8 @@
 #define ASKING_MAX 6U
 /* One tenant's of them: a create takes long, and the next tenant's begins at once. */
 #define ASKING_SHARE_MAX 4U
+/* How long calls wait for a cubed that has left the bus: longer than it is away when it is restarted. */
+#define AWAY_USEC (10 * USEC_PER_SEC)
 
 struct CubedCall {
         Cubed *cubed;
@@ -16,36 +18,21 @@ struct CubedCall {
         sd_bus_slot *slot;         /* set once it is sent */
         CubedDone done;
         bool asks;                 /* polkit */
+        bool again;                /* it will be, or was, sent for the second time */
         CubedCall *next;           /* waits behind this one */
 };
 
 struct Cubed {
         sd_bus *bus;
+        sd_bus_slot *match;
+        sd_event_source *away_timer;
+        bool was_there;            /* now, or less than AWAY_USEC ago, as far as the bus has said so */
+        bool away;                 /* was_there, and it left the bus */
         CubedCall *first;          /* waiting for their turn */
+        CubedCall *held;           /* waiting for cubed to come back */
         unsigned n_outstanding, n_asking;
         uint64_t turns;            /* that were had */
 };
-
-int cubed_new(sd_bus *bus, Cubed **ret) {
-        Cubed *c = new0(Cubed, 1);
-        if (!c)
-                return -ENOMEM;
-
-        c->bus = sd_bus_ref(bus);
-        *ret = c;
-        return 0;
-}
-
-Cubed *cubed_free(Cubed *c) {
-        if (!c)
-                return NULL;
-
-        /* The requests are gone before us, and their calls with them. */
-        assert(!c->first && c->n_outstanding == 0);
-        sd_bus_unref(c->bus);
-        free(c);
-        return NULL;
-}
 
 static void count(const CubedCall *call, int n) {
         Share *s = call->request->share;
@@ -59,13 +46,23 @@ static void count(const CubedCall *call, int n) {
         s->n_asking += by;
 }
 
-static void call_free(CubedCall *call) {
-        CubedCall **at = &call->cubed->first;
+static void take_out(CubedCall **list, const CubedCall *call) {
+        while (*list && *list != call)
+                list = &(*list)->next;
+        if (*list)
+                *list = call->next;
+}
 
-        while (*at && *at != call)
-                at = &(*at)->next;
-        if (*at)
-                *at = call->next;
+static void add_last(CubedCall **list, CubedCall *call) {
+        while (*list)
+                list = &(*list)->next;
+        call->next = NULL;
+        *list = call;
+}
+
+static void call_free(CubedCall *call) {
+        take_out(&call->cubed->first, call);
+        take_out(&call->cubed->held, call);
         if (call->slot)
                 count(call, -1);
         sd_bus_slot_unref(call->slot);
@@ -75,6 +72,33 @@ static void call_free(CubedCall *call) {
 
 static void send_next(Cubed *c);
 
+/* What changes nothing can be asked of the next cubed. */
+static bool only_reads(sd_bus_message *m) {
+        static const char *const members[] = { "GetAll", "FindSandboxes", "FindTemplates", "ListSnapshots", "ListTemplates" };
+        const char *member = strempty(sd_bus_message_get_member(m));
+
+        for (size_t i = 0; i < ELEMENTSOF(members); i++)
+                if (streq(member, members[i]))
+                        return true;
+        return false;
+}
+
+/* One that found no cubed was not begun. */
+static bool may_be_sent_again(const CubedCall *call, const sd_bus_error *error) {
+        if (call->again || !cubed_is_away(error))
+                return false;
+        return !sd_bus_error_has_name(error, SD_BUS_ERROR_NO_REPLY) || only_reads(call->message);
+}
+
+static void send_again(CubedCall *call) {
+        Cubed *c = call->cubed;
+
+        count(call, -1);
+        call->slot = sd_bus_slot_unref(call->slot);
+        call->again = true;
+        add_last(c->away ? &c->held : &c->first, call);
+}
+
 static int on_reply(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
         CubedCall *call = userdata;
         Request *r = call->request;
@@ -82,9 +106,13 @@ static int on_reply(sd_bus_message *reply, void *userdata, sd_bus_error *ret_err
         Cubed *c = call->cubed;
         const sd_bus_error *error = sd_bus_message_get_error(reply);
 
-        r->call = NULL;
-        call_free(call);
-        done(r, error ? NULL : reply, error);
+        if (error && c->was_there && may_be_sent_again(call, error))
+                send_again(call);
+        else {
+                r->call = NULL;
+                call_free(call);
+                done(r, error ? NULL : reply, error);
+        }
         send_next(c);
         return 1;
 }
@@ -148,9 +176,93 @@ int cubed_message_sandbox(Request *r, const char *method, sd_bus_message **ret) 
         return cubed_message(r, client_path(path, CUBE_BUS_PATH_SANDBOX, r->sandbox_id), CUBE_BUS_SANDBOX, method, ret);
 }
 
+/* It comes and goes. */
+
+static void fail_held(Cubed *c) {
+        static const sd_bus_error error = SD_BUS_ERROR_MAKE_CONST(SD_BUS_ERROR_NAME_HAS_NO_OWNER, "");
+        CubedCall *call;
+
+        while ((call = c->held)) {
+                Request *r = call->request;
+                CubedDone done = call->done;
+
+                r->call = NULL;
+                call_free(call);
+                done(r, NULL, &error);
+        }
+}
+
+static int on_away_timer(sd_event_source *source, uint64_t usec, void *userdata) {
+        Cubed *c = userdata;
+
+        c->was_there = c->away = false;
+        fail_held(c);
+        return 0;
+}
+
+static int left(Cubed *c) {
+        c->was_there = c->away = true;
+        int r = sd_event_source_set_time_relative(c->away_timer, AWAY_USEC);
+        return r < 0 ? r : sd_event_source_set_enabled(c->away_timer, SD_EVENT_ONESHOT);
+}
+
+static int came(Cubed *c) {
+        CubedCall *call;
+
+        c->was_there = true;
+        c->away = false;
+        while ((call = c->held)) {
+                c->held = call->next;
+                add_last(&c->first, call);
+        }
+        send_next(c);
+        return sd_event_source_set_enabled(c->away_timer, SD_EVENT_OFF);
+}
+
+static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error) {
+        const char *name, *before, *after;
+
+        if (sd_bus_message_read(m, "sss", &name, &before, &after) < 0)
+                return 0;
+        int r = *after ? came(userdata) : left(userdata);
+        if (r < 0)
+                (void) log_full_errno(LOG_WARNING, r, "Calls to cubed may fail while it is restarted: %m");
+        return 0;
+}
+
+int cubed_new(sd_bus *bus, Cubed **ret) {
+        _cleanup_(cubed_freep) Cubed *c = new0(Cubed, 1);
+        if (!c)
+                return -ENOMEM;
+
+        c->bus = sd_bus_ref(bus);
+        int r = sd_bus_add_match(bus, &c->match, CUBED_OWNER_MATCH, on_owner, c);
+        if (r >= 0)
+                r = sd_event_add_time_relative(sd_bus_get_event(bus), &c->away_timer, CLOCK_MONOTONIC, AWAY_USEC, 0, on_away_timer, c);
+        if (r >= 0)
+                r = sd_event_source_set_enabled(c->away_timer, SD_EVENT_OFF);
+        if (r < 0)
+                return r;
+        *ret = TAKE_PTR(c);
+        return 0;
+}
+
+Cubed *cubed_free(Cubed *c) {
+        if (!c)
+                return NULL;
+
+        /* The requests are gone before us, and their calls with them. */
+        assert(!c->first && !c->held && c->n_outstanding == 0);
+        sd_event_source_disable_unref(c->away_timer);
+        sd_bus_slot_unref(c->match);
+        sd_bus_unref(c->bus);
+        free(c);
+        return NULL;
+}
+
 static void call_queued(Request *r, sd_bus_message *m, int k, CubedDone done, bool asks) {
         Cubed *c = r->gateway->cubed;
-        CubedCall **end = &c->first, *call = k < 0 ? NULL : new0(CubedCall, 1);
+        CubedCall *call = k < 0 ? NULL : new0(CubedCall, 1);
 
         assert(r->share && !r->call);
         if (!call) {
@@ -159,9 +271,7 @@ static void call_queued(Request *r, sd_bus_message *m, int k, CubedDone done, bo
         }
         *call = (CubedCall) { .cubed = c, .request = r, .message = sd_bus_message_ref(m), .done = done, .asks = asks };
         r->call = call;
-        while (*end)
-                end = &(*end)->next;
-        *end = call;
+        add_last(&c->first, call);
         send_next(c);
 }
 
@@ -201,6 +311,8 @@ void reply_no_sandbox(Request *r) {
 
 void reply_errno(Request *r, int error) {
         (void) log_full_errno(LOG_WARNING, error, "%s %s could not be done: %m", r->method, r->target);
+        if (error == -ENOMEM)
+                request_may_come_again(r);
         request_reply_error(r, error == -ENOMEM ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_INTERNAL_SERVER_ERROR,
                             "The gateway could not carry out this request");
 }
@@ -234,9 +346,12 @@ void reply_cubed_error(Request *r, const sd_bus_error *error) {
                 return;
         }
         if (cubed_is_away(error)) {
+                request_may_come_again(r);
                 request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "%s", client_error_text(error, 0));
                 return;
         }
+        if (sd_bus_error_has_names(error, BUS_ERROR_QUOTA_EXCEEDED, BUS_ERROR_GUEST_TIMEOUT))
+                request_may_not_come_again(r);
         for (size_t i = 0; i < ELEMENTSOF(statuses); i++)
                 if (sd_bus_error_has_name(error, statuses[i].name)) {
                         request_reply_error(r, statuses[i].status, "%s", client_error_text(error, 0));

@@ -2,12 +2,19 @@
 #pragma once
 
 /* Calls to cubed for requests, without waiting. A connection may have few outstanding on Debian's bus (128): beyond a
- * bound they wait here for their turn, and no tenant's take all of them. A request has one call at a time; it is dropped with its request. */
+ * bound they wait here for their turn, and no tenant's take all of them. A request has one call at a time; it is dropped with its
+ * request. While cubed is restarted calls that it has not begun, or that change nothing, wait for the next one. */
 
 #include "gateway/gateway.h"
 
+/* When it comes and goes. */
+#define CUBED_OWNER_MATCH                                                                                                      \
+        "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='"     \
+        CUBE_BUS_NAME "'"
+
 int cubed_new(sd_bus *bus, Cubed **ret);
 Cubed *cubed_free(Cubed *c);
+DEFINE_CLEANUP(Cubed *, cubed_free)
 
 /* reply is borrowed; error is NULL, or what cubed said, and reply NULL. */
 typedef void (*CubedDone)(Request *r, sd_bus_message *reply, const sd_bus_error *error);

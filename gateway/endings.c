@@ -99,9 +99,7 @@ int endings_new(sd_bus *bus, Endings **ret) {
                 return -ENOMEM;
 
         all->bus = sd_bus_ref(bus);
-        int r = sd_bus_add_match(bus, &all->match,
-                                 "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',"
-                                 "member='NameOwnerChanged',arg0='" CUBE_BUS_NAME "'", on_owner, all);
+        int r = sd_bus_add_match(bus, &all->match, CUBED_OWNER_MATCH, on_owner, all);
         if (r < 0) {
                 endings_free(all);
                 return r;

@@ -61,6 +61,7 @@ static bool check_key(Gateway *g, Request *r) {
         const char *secret = request_header(r, "X-API-Key");
 
         if (!g->keys) {
+                request_may_not_come_again(r);
                 request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "The keys of this host could not be read; its administrator "
                                     "finds out why with 'cubectl apikey list'");
                 return false;

@@ -264,8 +264,16 @@ void request_reply_error(Request *r, unsigned status, const char *format, ...) {
         request_reply_json(r, status, o);
 }
 
-void request_reply_too_many(Request *r) {
+void request_may_come_again(Request *r) {
         request_add_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+}
+
+void request_may_not_come_again(Request *r) {
+        request_add_header(r, "Should-Retry", "false");
+}
+
+void request_reply_too_many(Request *r) {
+        request_may_come_again(r);
         request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "Too many requests at once, try again");
 }
 
@@ -384,6 +392,7 @@ static enum MHD_Result take_body(Request *r, const char *data, size_t size) {
 }
 
 static void reply_ending(Request *r) {
+        request_may_come_again(r);
         request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "The gateway is being restarted, try again");
 }
 

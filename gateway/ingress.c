@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dbus/bus-util.h"
 #include "gateway/bus-json.h"
+#include "gateway/cubed.h"
 #include "gateway/ingress-link.h"
 #include "gateway/ingress-route.h"
 #include "gateway/ingress.h"
@@ -288,9 +289,7 @@ static int listen_to_cubed(Ingress *in) {
         if (r >= 0)
                 r = sd_bus_add_match(bus, &in->matches[2], PROPERTIES_CHANGED, on_changed, in);
         if (r >= 0)
-                r = sd_bus_add_match(bus, &in->matches[3],
-                                     "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',"
-                                     "member='NameOwnerChanged',arg0='" CUBE_BUS_NAME "'", on_owner, in);
+                r = sd_bus_add_match(bus, &in->matches[3], CUBED_OWNER_MATCH, on_owner, in);
         return r;
 }
 

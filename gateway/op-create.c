@@ -16,14 +16,8 @@ static int append_label(sd_bus_message *m, const char *name, const char *value) 
 }
 
 static int append_labels(sd_bus_message *m, const CreateSpec *s) {
-        int k = sd_bus_message_open_container(m, 'e', "sv");
+        int k = labels_begin(m);
 
-        if (k >= 0)
-                k = sd_bus_message_append_basic(m, 's', "labels");
-        if (k >= 0)
-                k = sd_bus_message_open_container(m, 'v', "a{ss}");
-        if (k >= 0)
-                k = sd_bus_message_open_container(m, 'a', "{ss}");
         if (k >= 0 && s->secure)
                 k = append_label(m, LABEL_SECURE, "yes");
         if (k >= 0 && s->network.secured)
@@ -32,9 +26,7 @@ static int append_labels(sd_bus_message *m, const CreateSpec *s) {
                 k = append_label(m, LABEL_MASK_HOST, s->network.mask_host);
         if (k >= 0 && s->metadata)
                 k = append_label(m, LABEL_METADATA, json_object_to_json_string_ext(s->metadata, JSON_C_TO_STRING_PLAIN));
-        for (unsigned i = 0; k >= 0 && i < 3; i++)
-                k = sd_bus_message_close_container(m);
-        return k;
+        return k < 0 ? k : labels_end(m);
 }
 
 static int append_policy(sd_bus_message *m, const NetworkSpec *n) {
@@ -119,7 +111,7 @@ static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *err
         const char *const ids[] = { r->sandbox_id };
 
         if (error)
-                request_reply_error(r, serve_status(error), NOT_SERVED, r->sandbox_id, client_error_text(error, 0));
+                reply_not_served(r, error);
         else
                 cubed_unbind(r, ids, ELEMENTSOF(ids), on_unbound);
 }

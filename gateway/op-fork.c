@@ -6,29 +6,22 @@
 #include <stdio.h>
 
 #include "gateway/endings.h"
+#include "gateway/labels.h"
 #include "gateway/op-common.h"
 #include "gateway/serve.h"
 
 #define FORKS_MAX 100
 
 static int append_fork_labels(sd_bus_message *m, json_object *labels) {
-        int k = sd_bus_message_open_container(m, 'e', "sv");
+        int k = labels_begin(m);
 
-        if (k >= 0)
-                k = sd_bus_message_append_basic(m, 's', "labels");
-        if (k >= 0)
-                k = sd_bus_message_open_container(m, 'v', "a{ss}");
-        if (k >= 0)
-                k = sd_bus_message_open_container(m, 'a', "{ss}");
         if (k >= 0) {
                 json_object_object_foreach(labels, key, value) {
                         if (k >= 0)
                                 k = sd_bus_message_append(m, "{ss}", key, json_object_get_string(value));
                 }
         }
-        for (unsigned i = 0; k >= 0 && i < 3; i++)
-                k = sd_bus_message_close_container(m);
-        return k;
+        return k < 0 ? k : labels_end(m);
 }
 
 /* One of them, which has the source's properties but for its id. */

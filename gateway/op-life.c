@@ -60,7 +60,7 @@ static void reply_connected(Request *r, unsigned status, const sd_bus_error *err
                  sd_bus_error_has_name(error, SD_BUS_ERROR_UNKNOWN_OBJECT))
                 reply_cubed_error(r, error);
         else
-                request_reply_error(r, serve_status(error), NOT_SERVED, r->sandbox_id, client_error_text(error, 0));
+                reply_not_served(r, error);
 }
 
 static void on_served_resumed(Request *r, sd_bus_message *reply, const sd_bus_error *error) {

@@ -5,18 +5,11 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "gateway/log-entries.h"
 #include "gateway/op-common.h"
-
-static uint64_t realtime_usec(void) {
-        struct timespec ts;
-
-        (void) clock_gettime(CLOCK_REALTIME, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 static int add_event(LogEntries *l, uint64_t usec, unsigned level, const char *format, ...) _printf_(4, 5);
 
@@ -51,7 +44,7 @@ static int add_console(LogEntries *l, sd_bus_message *reply) {
         if (!file)
                 return -ENOMEM;
         ssize_t n = pread(fd, file, CONSOLE_BYTES, 0);
-        return n < 0 ? -errno : log_entries_add_console(l, file, (size_t) n, realtime_usec());
+        return n < 0 ? -errno : log_entries_add_console(l, file, (size_t) n, wall_usec());
 }
 
 static void on_console(Request *r, sd_bus_message *reply, const sd_bus_error *error) {

@@ -3,8 +3,8 @@
 /* What sandboxes use: of one as a series, of several the last figures. */
 
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/parse.h"
 #include "dbus/client-json.h"
 #include "gateway/op-common.h"
@@ -12,13 +12,6 @@
 #define IDS_MAX 100U
 /* Guests that do not answer hold up a question for several no longer than this. */
 #define ALL_USEC (10 * USEC_PER_SEC)
-
-static uint64_t clock_usec(clockid_t clock) {
-        struct timespec ts;
-
-        (void) clock_gettime(clock, &ts);
-        return (uint64_t) ts.tv_sec * USEC_PER_SEC + (uint64_t) ts.tv_nsec / NSEC_PER_USEC;
-}
 
 static void ask_usage(Request *r, const char *id, CubedDone done) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
@@ -34,7 +27,7 @@ static int take_usage(Request *r, const char *id, sd_bus_message *reply) {
 
         int k = reply ? bus_to_json(reply, &usage) : 0;
         if (k >= 0 && usage)
-                k = metrics_add(r->gateway->metrics, id, clock_usec(CLOCK_REALTIME), usage);
+                k = metrics_add(r->gateway->metrics, id, wall_usec(), usage);
         json_object_put(usage);
         return k;
 }
@@ -84,7 +77,7 @@ static void on_usage(Request *r, sd_bus_message *reply, const sd_bus_error *erro
 }
 
 void op_metrics(Request *r) {
-        uint64_t start, end, now = clock_usec(CLOCK_REALTIME);
+        uint64_t start, end, now = wall_usec();
 
         if (read_range(r, &start, &end) < 0)
                 return;
@@ -169,8 +162,8 @@ static void on_properties(Request *r, sd_bus_message *reply, const sd_bus_error 
                 k = add_id(r->listed, asked_id(r), strlen(asked_id(r)));
         if (k < 0)
                 reply_errno(r, k);
-        else if (counts && !metrics_recent(r->gateway->metrics, asked_id(r), clock_usec(CLOCK_REALTIME)) &&
-                 clock_usec(CLOCK_MONOTONIC) < r->give_up_usec)
+        else if (counts && !metrics_recent(r->gateway->metrics, asked_id(r), wall_usec()) &&
+                 now_usec() < r->give_up_usec)
                 ask_usage(r, asked_id(r), on_usage_of_one);
         else {
                 r->n_asked++;
@@ -225,6 +218,6 @@ void op_metrics_of_all(Request *r) {
                 reply_bad(r, k, &error);
                 return;
         }
-        r->give_up_usec = clock_usec(CLOCK_MONOTONIC) + ALL_USEC;
+        r->give_up_usec = now_usec() + ALL_USEC;
         ask_next(r);
 }

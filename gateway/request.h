@@ -83,6 +83,10 @@ typedef struct Request {
 void request_reply(Request *r, unsigned status);                 /* without a body */
 void request_reply_json(Request *r, unsigned status, json_object *o); /* takes o; NULL: out of memory */
 void request_reply_error(Request *r, unsigned status, const char *format, ...) _printf_(3, 4);
+/* Before it is answered with an error: in a second it can go well; or a client that tries again by itself, as SDKs do with 429,
+ * 502, 503 and 504, comes to the same. */
+void request_may_come_again(Request *r);
+void request_may_not_come_again(Request *r);
 /* There is no room for it, or not for one more of its tenant. */
 void request_reply_too_many(Request *r);
 /* The answer of one that was held goes out. */

@@ -93,6 +93,15 @@ void serve_envd(Request *r, const ServeSpec *s, CubedDone done) {
         cubed_call(r, m, k, done);
 }
 
+void reply_not_served(Request *r, const sd_bus_error *error) {
+        if (cubed_is_away(error))
+                request_may_come_again(r);
+        /* What was waited for so long does not come by another wait. */
+        if (sd_bus_error_has_name(error, BUS_ERROR_GUEST_TIMEOUT))
+                request_may_not_come_again(r);
+        request_reply_error(r, serve_status(error), NOT_SERVED, r->sandbox_id, client_error_text(error, 0));
+}
+
 unsigned serve_status(const sd_bus_error *error) {
         if (sd_bus_error_has_name(error, BUS_ERROR_GUEST_TIMEOUT))
                 return MHD_HTTP_GATEWAY_TIMEOUT;

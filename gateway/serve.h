@@ -17,6 +17,8 @@ typedef struct ServeSpec {
 /* Of the request's sandbox, whose properties are known. */
 ServeSpec serve_spec(const Request *r, bool keep, json_object *variables);
 void serve_envd(Request *r, const ServeSpec *s, CubedDone done);
+/* The answer where the request's sandbox is not served. */
+void reply_not_served(Request *r, const sd_bus_error *error);
 /* The status of a sandbox that is not served for that reason, and what to say of it. */
 unsigned serve_status(const sd_bus_error *error);
 #define NOT_SERVED "Sandbox %s could not be made ready for its clients: %s"

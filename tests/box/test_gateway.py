@@ -12,10 +12,11 @@ import pwd
 import re
 import signal
 import socket
+import time
 
 import pytest
 
-from cubetest import events, helper_pid, prop, run, sandbox_ids, wait_for
+from cubetest import cubed_pid, events, helper_pid, prop, run, sandbox_ids, wait_for
 from test_secrets import host_titles
 
 UNIT = "cube-gateway.service"
@@ -150,6 +151,44 @@ def test_damaged_keys_do_not_end_it(key):
     assert call("GET", "/v2/sandboxes", key)[0] == 200
 
 
+@contextlib.contextmanager
+def unreadable_part():
+    """A part of its configuration that is a directory."""
+    part = pathlib.Path("/etc/cubed/gateway.conf.d/90-test.conf")
+    part.mkdir(parents=True)
+    try:
+        yield part
+    finally:
+        part.rmdir()
+        part.parent.rmdir()
+
+
+@pytest.mark.parametrize("user", ["root", "nobody"])
+def test_cubectl_says_what_it_does_not_start_for(key, user):
+    output("systemctl", "stop", UNIT)
+    with unreadable_part() as part:
+        for words in ["list"], ["create", "x"], ["revoke", "kx"]:
+            result = run("runuser", "-u", user, "--", "cubectl", "--no-ask-password", "apikey", *words)
+            assert result.returncode == 1 and result.stdout == b""
+            assert f"cube-gateway did not start: The configuration {part} could not be read: Is a directory" in result.stderr.decode()
+    # And once that is repaired it starts, whoever asks first.
+    assert "box" in output("cubectl", "apikey", "list")
+    assert call("GET", "/v2/sandboxes", key)[0] == 200
+
+
+def test_its_socket_listens_again_after_a_repair(key):
+    output("systemctl", "stop", UNIT)
+    with unreadable_part():
+        with pytest.raises(OSError):
+            call("GET", "/health", None)
+        wait_for("the socket to give up", lambda: show(SOCKET, "ActiveState") == "failed")
+        time.sleep(5)
+    output("systemctl", "start", SOCKET)
+    assert call("GET", "/v2/sandboxes", key)[0] == 200
+    output("systemctl", "stop", UNIT)
+    assert call("GET", "/v2/sandboxes", key)[0] == 200
+
+
 def test_a_damaged_key_of_the_host_ends_in_two_failed_units_and_a_reason(key):
     output("systemctl", "stop", UNIT)
     with broken(pathlib.Path("/var/lib/cubed/gateway.key"), b"short"):
@@ -198,6 +237,24 @@ def test_who_connects_while_it_is_paused_waits(key, template, memory):
         os.kill(stored, signal.SIGCONT)
     assert output("cubectl", "show", made["sandboxID"], "-p", "Start", "--value").strip() == ("restored" if memory else "booted")
     assert call("DELETE", path, key) == (204, None)
+
+
+@pytest.mark.parametrize("path", ["/v2/sandboxes", "/sandboxes/{}", "/snapshots", "/templates"])
+def test_what_is_asked_while_cubed_is_killed_is_answered_by_the_next(key, template, path):
+    status, made = call("POST", "/v2/sandboxes", key, {"templateID": template()})
+    assert status == 201, made
+    path = path.format(made["sandboxID"])
+    seen = call("GET", path, key)
+    pid = cubed_pid()
+    os.kill(pid, signal.SIGSTOP)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(call, "GET", path, key)
+        # Those behind it are answered: it was read.
+        for _ in range(3):
+            assert call("GET", "/health", None) == (204, None)
+        os.kill(pid, signal.SIGKILL)
+        assert asked.result() == seen and seen[0] == 200
+    assert call("DELETE", f"/sandboxes/{made['sandboxID']}", key) == (204, None)
 
 
 def restart(unit):

@@ -113,12 +113,21 @@ def test_a_sandbox_has_a_route_from_its_creation_to_its_end(key, template):
 
 def test_one_that_can_not_listen_says_where_to_look(environment):
     with socket.create_server(("127.0.0.1", 1999)):
-        assert run("cubectl", "ingress", "setup", f"--domain={DOMAIN}", "--listen-plain=127.0.0.1:1999").returncode == 1
-        assert "'journalctl -u cube-ingress' says why" in output("cubectl", "ingress", "status")
+        setup = run("cubectl", "ingress", "setup", f"--domain={DOMAIN}", "--listen-plain=127.0.0.1:1999")
+        status = run("cubectl", "ingress", "status")
+        assert setup.returncode == 1 and "'journalctl -u cube-ingress' says why" in status.stdout.decode()
+        for said in setup, status:
+            assert "Another program listens on 127.0.0.1:1999: 'ss -ltnp sport = :1999' shows which" in said.stderr.decode()
+            assert "8443" not in said.stderr.decode()
+        # It is not tried for ever, and gives up with a reason that names the address.
+        wait_for("it to be given up", lambda: show("ActiveState") == "failed" and show("SubState") == "failed", 120)
+        assert int(show("NRestarts")) <= 10
         run("journalctl", "--sync")
-        assert "cannot bind socket (Address already in use)" in output("journalctl", "-u", UNIT, "-o", "cat", "--no-pager")
+        journal = output("journalctl", "-u", UNIT, "-o", "cat", "--no-pager")
+        assert "cannot bind socket (Address already in use) for [127.0.0.1:1999]" in journal
     output("cubectl", "ingress", "setup", f"--domain={DOMAIN}")
     assert show("ActiveState") == "active"
+    assert "Another program" not in run("cubectl", "ingress", "status").stderr.decode()
 
 
 def test_its_user_may_reach_sandboxes_and_others_may_not(environment, template):

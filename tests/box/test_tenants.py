@@ -3,6 +3,7 @@
 
 import ctypes
 import errno
+import json
 import os
 import pathlib
 import pwd
@@ -10,7 +11,7 @@ import pwd
 import pytest
 
 from cubetest import as_user, ctl_ok, journal, prop, run, wait_for
-from test_gateway import SOCKET, UNIT, call, output
+from test_gateway import SOCKET, UNIT, Connection, call, output
 
 DROP_IN = pathlib.Path("/etc/cubed/cubed.conf.d/71-tenants.conf")
 PR_SCHED_CORE, PR_SCHED_CORE_GET = 62, 0
@@ -92,6 +93,10 @@ def test_they_are_apart(acme_and_evil, template):
 
     # Each has a quota of its own.
     assert "MaxSandboxesPerTenant=" in acme.call("POST", "/v2/sandboxes", 429, {"templateID": template()})["message"]
+    c = Connection("gateway")
+    c.request("POST", "/v2/sandboxes", json.dumps({"templateID": template()}), {"X-API-Key": acme.key})
+    assert c.getresponse().headers["Should-Retry"] == "false"
+    c.close()
     evil.create(template())
 
 

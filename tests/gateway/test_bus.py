@@ -7,6 +7,8 @@ def test_without_cubed_it_says_so(alone):
     for method, path in (('GET', '/v2/sandboxes'), ('GET', '/sandboxes/i0123456789012'), ('GET', '/templates')):
         assert 'cubed is not running here' in client.fails(method, path, 503)
     assert 'cubed is not running here' in client.fails('POST', '/v2/sandboxes', 503, {'templateID': 'python'})
+    # It is being restarted, mostly.
+    assert client.raw('GET', '/v2/sandboxes').headers['Retry-After'] == '1'
 
 
 def test_without_a_bus_it_ends_to_be_started_again(alone):

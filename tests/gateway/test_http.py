@@ -314,6 +314,7 @@ def test_when_it_ends_who_waits_is_answered(gateway, client):
         gateway.process.terminate()
         response = c.getresponse()
         assert response.status == 503 and json.loads(response.read())['code'] == 503
+        assert response.headers['Retry-After'] == '1'
         assert gateway.process.wait(30) == 0, gateway.log()
     finally:
         os.kill(gateway.host.cubed.pid, signal.SIGCONT)

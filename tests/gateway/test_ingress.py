@@ -421,6 +421,16 @@ def test_a_haproxy_that_nobody_has_told_anything_says_try_again(ingress, guest):
     assert one(ingress, g.host(ENVD), '/health')[0] == 204
 
 
+def test_without_a_socket_of_the_gateway_it_says_try_again(ingress, gateway):
+    away = gateway.socket.with_name('away')
+    os.rename(gateway.socket, away)
+    try:
+        status, headers, body = one(ingress, f'api.{DOMAIN}', '/v2/sandboxes')
+    finally:
+        os.rename(away, gateway.socket)
+    assert (status, headers['Retry-After'], json.loads(body)['code']) == (503, '1', 503)
+
+
 def test_while_the_gateway_is_away_streams_and_routes_go_on(ingress, guest):
     g = guest(8000)
     c = Connection(ingress.connect(), g.host(8000))

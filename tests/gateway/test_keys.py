@@ -75,6 +75,7 @@ def test_damaged_keys_let_nobody_in_and_everybody_is_told(gateway):
             why = f'{path} is damaged: put it back from a copy, or remove it and make new keys'
             assert f'Nobody is let in: {why}' in gateway.log(), bad
             assert 'cubectl apikey list' in client.fails('GET', '/v2/sandboxes', 503)
+            assert client.raw('GET', '/v2/sandboxes').headers['Should-Retry'] == 'false'
             client.fails('POST', '/v2/sandboxes', 503, {'templateID': 'python'})
             gateway.anonymous().call('GET', '/health', status=204)
             for argv in (['list'], ['create', 'x'], ['revoke', 'kx']):
@@ -145,7 +146,7 @@ def test_too_many_requests_are_put_off(configured, gateway):
     for r in late:
         assert r.json == {'code': 429, 'message': 'Rate limit exceeded'}
         assert int(r.headers['Retry-After']) >= 1 and r.headers['RateLimit-Limit'] == '3'
-        assert r.headers['RateLimit-Remaining'] == '0' and int(r.headers['RateLimit-Reset']) >= 1
+        assert r.headers['Should-Retry'] is None and r.headers['RateLimit-Remaining'] == '0' and int(r.headers['RateLimit-Reset']) >= 1
     # Whose fault it is not.
     other.call('GET', '/v2/sandboxes')
     assert all(r.status == 401 for r in (gateway.anonymous().raw('GET', '/v2/sandboxes') for _ in range(20)))

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of sandboxes when the gateway is killed: who was told of one keeps it, of others none is left."""
+"""What becomes of sandboxes when the gateway is killed: who was told of one keeps it, of others none is left. And of requests
+while cubed is restarted."""
 
 import contextlib
 import json
+import os
+import signal
 
 import pytest
 
@@ -76,3 +79,85 @@ def test_while_the_copies_of_a_fork_are_made_ready(gateway, client, kill):
         kill()
         gw.wait_for('the copies to be gone', lambda: gateway.host.ids() == [i])
     c.close()
+
+
+@pytest.fixture
+def cubed(gateway):
+    """Ends it, with what is under way, and starts another one."""
+    class Cubed:
+        @staticmethod
+        def stop():
+            os.kill(gateway.host.cubed.pid, signal.SIGSTOP)
+
+        @staticmethod
+        def kill():
+            gateway.host.cubed.kill()
+            gateway.host.cubed.wait()
+
+        start = staticmethod(gateway.host.start_cubed)
+    yield Cubed
+    if gateway.host.cubed.poll() is not None:
+        gateway.host.start_cubed()
+
+
+def read_by_the_gateway(client):
+    """Who came before is looked at before who comes later."""
+    for _ in range(3):
+        client.call('GET', '/health', status=204)
+
+
+def ask(client, method, path, body=None):
+    c = UnixConnection(client.gateway.socket)
+    c.request(method, path, body and json.dumps(body), {'X-API-Key': client.key})
+    return c
+
+
+def answer(c):
+    response = c.getresponse()
+    text = response.read()
+    c.close()
+    return response.status, json.loads(text), response.headers
+
+
+@pytest.mark.parametrize('path, status', [('/sandboxes', 200), ('/v2/sandboxes', 200), ('/snapshots', 200), ('/templates', 200),
+                                          ('/sandboxes/nonexistingsandbox', 404)])
+def test_who_asked_the_one_that_ended_is_answered_by_the_next(client, cubed, path, status):
+    cubed.stop()
+    c = ask(client, 'GET', path)
+    read_by_the_gateway(client)
+    cubed.kill()
+    cubed.start()
+    assert answer(c)[0] == status
+
+
+def test_who_comes_while_there_is_none_waits_for_the_next(client, cubed):
+    cubed.kill()
+    asked = [ask(client, 'GET', '/v2/sandboxes'), ask(client, 'POST', '/v2/sandboxes', {'templateID': 'python'})]
+    read_by_the_gateway(client)
+    cubed.start()
+    assert [answer(c)[0] for c in asked] == [200, 201]
+    assert len(client.gateway.host.ids()) == 1
+
+
+def test_what_was_begun_is_not_begun_again(client, cubed):
+    """Whether the one that ended had done it nobody knows."""
+    i = client.create()
+    client.gateway.host.envd_hold.touch()
+    try:
+        c = ask(client, 'POST', f'/v2/sandboxes/{i}/connect', {'timeout': 60})
+        gw.wait_for('it to be begun', lambda: f'envd waits: {i}' in client.gateway.host.log())
+        cubed.kill()
+        status, said, headers = answer(c)
+    finally:
+        client.gateway.host.envd_hold.unlink()
+    assert (status, headers['Retry-After'], headers['Should-Retry']) == (503, '1', None), said
+
+
+def test_after_a_while_there_is_none(client, cubed):
+    cubed.kill()
+    status, said, headers = answer(ask(client, 'GET', '/v2/sandboxes'))
+    assert status == 503 and 'cubed is not running here' in said['message'] and headers['Retry-After'] == '1'
+    # And nobody waits for it any more.
+    assert client.raw('GET', '/v2/sandboxes').status == 503
+    cubed.start()
+    client.call('GET', '/v2/sandboxes')
