@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""standin.py COMMAND..: runs it with the environment of a client of a gateway whose guests are agents of this machine.
+"""standin.py [--interpreter] COMMAND..: runs it with the environment of a client of a gateway whose guests are agents of this
+machine; with --interpreter there is also a code interpreter in each.
 
 Each guest has the user that E2B's templates have, and a /home of its own; all else of the disk is this machine's.
 """
@@ -28,6 +29,11 @@ for file in passwd group; do cp /etc/$file /home/.etc/; done
 grep -q '^user:' /etc/passwd || echo 'user:x:4242:4242::/home/user:/bin/bash' >>/home/.etc/passwd
 grep -q '^user:' /etc/group || echo 'user:x:4242:' >>/home/.etc/group
 for file in passwd group; do mount --bind /home/.etc/$file /etc/$file; done
+if [ -n "$INTERPRETER" ]; then
+    mkdir /home/.root
+    HOME=/home/.root "$INTERPRETER" --runtime-dir /home/.code-interpreter >/dev/null 2>/home/.code-interpreter.log &
+    until curl --fail --silent --output /dev/null http://127.0.0.1:49999/health; do sleep 0.1; done
+fi
 exec "$HARNESS" "$@"
 """
 
@@ -49,13 +55,17 @@ def main(argv):
     with tempfile.TemporaryDirectory(prefix="e2b-") as top:
         os.chmod(top, 0o755)
         os.environ["HARNESS"] = str(bus_host.AGENT_HARNESS)
+        os.environ["INTERPRETER"] = ""
+        if argv[0] == "--interpreter":
+            argv = argv[1:]
+            os.environ["INTERPRETER"] = str(HERE.parents[1] / "guest/code-interpreter/code-interpreter")
         bus_host.AGENT_HARNESS = pathlib.Path(top, "guest")
         bus_host.AGENT_HARNESS.write_text(GUEST)
         bus_host.AGENT_HARNESS.chmod(0o755)
         gateway = gateway_conftest.run_gateway(Directories(top))
         started = next(gateway)
         try:
-            for name in ("base", "code-interpreter-v1")[:1]:
+            for name in ("base", "code-interpreter-v1"):
                 result = started.host.busctl("call", "org.cubed.Cube1", "/org/cubed/Cube1", "org.cubed.Cube1.Manager",
                                              "AliasTemplate", "ss", name, "python")
                 assert result.returncode == 0, result.stderr

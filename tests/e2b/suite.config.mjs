@@ -5,5 +5,5 @@ import { defineConfig } from 'vitest/config'
 
 export default defineConfig({ test: {
         include: ['tests/**/*.test.ts'], isolate: true, fileParallelism: false, environment: 'node',
-        testTimeout: @LIMIT@, hookTimeout: @LIMIT@, setupFiles: ['tests/globalFetchFallback.setup.ts'],
+        testTimeout: @LIMIT@, hookTimeout: @LIMIT@, setupFiles: ['./suite.waits.mjs'@SETUP@],
 } })

@@ -11,18 +11,20 @@ import sys
 import xml.etree.ElementTree as ET
 
 HERE = pathlib.Path(__file__).parent
-BEGIN, END = "<!-- results of dev/e2b-suite -->", "<!-- end of results -->"
+BEGIN, END = "<!-- results of dev/e2b-suite, {} -->", "<!-- end of results -->"
 
 
 def tests(path):
-    """(file, name, state) of each."""
+    """((file, name, how many before it are called so), state) of each."""
+    seen = collections.Counter()
     for case in ET.parse(path).getroot().iter("testcase"):
         file = (case.get("classname") or "").removeprefix("tests/").removeprefix("tests.")
-        if path.stem == "python":
+        if "python." in path.name:
             file = file.replace(".", "/") + ".py"
         state = ("failed" if case.find("failure") is not None or case.find("error") is not None
                  else "skipped" if case.find("skipped") is not None else "passed")
-        yield file, case.get("name"), state
+        seen[file, case.get("name")] += 1
+        yield (file, case.get("name"), seen[file, case.get("name")]), state
 
 
 def reasons(target):
@@ -68,11 +70,16 @@ def main():
     parser.add_argument("directory", type=pathlib.Path)
     options = parser.parse_args()
     known, lines, unknown = list(reasons(options.target)), [], []
-    for suite in ("js", "python"):
-        path = options.directory / f"{suite}.xml"
-        if not path.exists():
+    for suite in ("js", "python", "code-js", "code-python"):
+        # the last run of each test counts
+        states = {}
+        for path in sorted(options.directory.glob(f"{suite}.*.xml")):
+            # a run that was cut short leaves an empty file
+            if path.stat().st_size:
+                states.update(tests(path))
+        if not states:
             continue
-        results = list(tests(path))
+        results = [(file, name, state) for (file, name, _), state in states.items()]
         listed, others = failures(suite, results, known)
         lines += [*table(suite, results), "", *listed, *(f"- not known why: `{one}`" for one in others), ""]
         unknown += others
@@ -81,8 +88,9 @@ def main():
     print(text)
     if options.report:
         page = options.report.read_text()
-        before, rest = page.split(BEGIN)
-        options.report.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+        begin = BEGIN.format(options.target)
+        before, rest = page.split(begin)
+        options.report.write_text(f"{before}{begin}\n{text}\n{END}{rest.split(END, 1)[1]}")
     return 1 if unknown else 0
 
 

@@ -28,6 +28,28 @@ def test_a_picture_is_of_its_size_and_not_blank(server):
     assert max(colours)[0] < 400 * 300 * 0.95 and any(colour == (255, 0, 0) for _, colour in colours)
 
 
+PICTURE = "from PIL import Image\npicture = Image.new('RGB', (3, 2), (255, 0, 0))\n"
+
+
+@pytest.mark.parametrize("cell", ["picture.save('own.png')", "picture.save('own.jpg')", "picture.show()"])
+def test_a_picture_of_pillow_that_is_saved_or_shown_is_a_result(server, cell):
+    execution = server.run(PICTURE + cell)
+    [result] = execution.results
+    assert not result["is_main_result"] and result["text"].startswith("<PIL.Image.Image image mode=RGB size=3x2")
+    shown = Image.open(io.BytesIO(base64.b64decode(result["png"], validate=True)))
+    assert (shown.size, shown.getpixel((0, 0))) == ((3, 2), (255, 0, 0))
+
+
+def test_a_picture_of_pillow_that_goes_elsewhere_is_none(server):
+    execution = server.run(PICTURE + "import io\nfile = io.BytesIO()\npicture.save(file, 'PNG')\nlen(file.getvalue()) > 60")
+    assert [one["text"] for one in execution.results] == ["True"]
+
+
+def test_a_picture_that_png_can_not_have_is_saved_all_the_same(server):
+    execution = server.run("import os\nfrom PIL import Image\nImage.new('CMYK', (3, 2)).save('ink.jpg')\nos.path.getsize('ink.jpg') > 0")
+    assert [one["text"] for one in execution.results] == ["True"] and not execution.error and not execution.stderr
+
+
 def test_a_show_is_no_main_result_and_the_last_expression_is(server):
     execution = server.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\n7")
     assert [(one["is_main_result"], "png" in one) for one in execution.results] == [(False, True), (True, False)]

@@ -4,7 +4,7 @@
 from ipykernel.ipkernel import IPythonKernel
 from traitlets.config import Config
 
-from . import formats, reseed
+from . import formats, pictures, reseed
 from .app import launch_app
 from .environment import temporary_environment
 
@@ -13,6 +13,7 @@ class PythonKernel(IPythonKernel):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         formats.register(self.shell.display_formatter)
+        pictures.install()
         reseed.install()
 
     async def do_execute(self, code, silent, store_history=True, user_expressions=None, allow_stdin=False, *,
