@@ -4,15 +4,7 @@
 /* skopeo(1), run as the caller, with his network and his credentials: cubed needs neither. It shows
  * what it does on stderr. */
 
-#include "base/macros.h"
-
-#define SKOPEO_LAYOUT "layout"
-
-typedef struct SkopeoOptions {
-        const char *authfile;   /* NULL: where skopeo looks for one */
-        const char *cert_dir;   /* with *.crt of the registry's CA; NULL: /etc/containers/certs.d and the host's */
-        bool insecure;          /* plain HTTP, or a certificate that nobody has checked */
-} SkopeoOptions;
+#include "fetch/skopeo-command.h"
 
 /* Copies the image ref into an OCI image layout, directory/SKOPEO_LAYOUT; what skopeo keeps meanwhile is in directory, too.
  * Says what is wrong; -EINTR after SIGINT or SIGTERM, which the caller has blocked. */

@@ -17,9 +17,7 @@ from bushost import BUILD, CUBECTL, wait_for
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'lib'))
 
 import ociimage  # noqa: E402
-
-PASSWORD = 'only for tests'
-HASH = '$2b$04$HYIdsxK6PlnMzajAyz18s.H3frbckI1Nu2Hkglyp1VIPdJFa3EF2q'
+from registry import Registry, run  # noqa: E402
 
 LAYERS = [
     ociimage.layer(('d', 'etc', '', 0o755, 0, {}), ('f', 'etc/old', 'old', 0o644, 0, {}),
@@ -27,10 +25,6 @@ LAYERS = [
     ociimage.layer(('f', 'etc/.wh.old', '', 0o644, 0, {}), ('h', 'bin/su2', 'bin/su', 0o4755, 0, {}),
                    ('f', 'etc/new', 'new', 0o600, 1000, {}), ('l', 'sbin', 'bin', 0o777, 0, {})),
 ]
-
-
-def run(*argv, **options):
-    return subprocess.run([str(a) for a in argv], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options).stdout
 
 
 @pytest.fixture(scope='module')
@@ -54,58 +48,25 @@ def build(host, tmp_path):
     return go
 
 
-def free_port():
-    with socket.create_server(('127.0.0.1', 0)) as s:
-        return s.getsockname()[1]
-
-
-def answers(port):
-    with socket.socket() as s:
-        return s.connect_ex(('127.0.0.1', port)) == 0
-
-
 @pytest.fixture(scope='module')
 def registry(tmp_path_factory):
-    """registry(tls): its HOST:PORT; with TLS it has a CA of its own, in certs/, and asks for a password."""
+    """registry(tls): one of its own."""
     started = []
 
     def start(tls):
-        top = tmp_path_factory.mktemp('registry')
-        port = free_port()
-        config = {'version': '0.1', 'log': {'level': 'error'}, 'storage': {'filesystem': {'rootdirectory': str(top / 'data')}},
-                  'http': {'addr': f'127.0.0.1:{port}'}}
-        if tls:
-            (top / 'certs').mkdir()
-            run('openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2',
-                '-subj', '/CN=registry', '-addext', 'subjectAltName=IP:127.0.0.1', '-keyout', top / 'key', '-out', top / 'certs/ca.crt')
-            (top / 'users').write_text(f'cube:{HASH}\n')
-            config['http']['tls'] = {'certificate': str(top / 'certs/ca.crt'), 'key': str(top / 'key')}
-            config['auth'] = {'htpasswd': {'realm': 'cube', 'path': str(top / 'users')}}
-        (top / 'config.yml').write_text(json.dumps(config))
-        process = subprocess.Popen(['docker-registry', 'serve', str(top / 'config.yml')], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
-        started.append(process)
-        wait_for('the registry', lambda: answers(port))
-        return f'127.0.0.1:{port}', top
+        started.append(Registry(tmp_path_factory.mktemp('registry'), tls))
+        return started[-1]
     yield start
-    for process in started:
-        process.terminate()
-        process.wait()
-
-
-def write_authfile(path, address, password):
-    run('skopeo', 'login', '--authfile', path, '--tls-verify=false', '--username', 'cube', '--password-stdin', address,
-        input=password.encode())
+    for made in started:
+        made.stop()
 
 
 @pytest.fixture(scope='module')
 def private(registry, layout):
     """A registry with TLS and a password that has the image."""
-    address, top = registry(True)
-    write_authfile(top / 'auth.json', address, PASSWORD)
-    run('skopeo', 'copy', '--dest-authfile', top / 'auth.json', '--dest-cert-dir', top / 'certs', f'oci:{layout.directory}',
-        f'docker://{address}/team/app:1')
-    return address, top
+    made = registry(True)
+    made.push(layout, 'team/app:1')
+    return made.address, made.directory
 
 
 def test_a_registry_with_tls_and_a_password(build, private, layout):
@@ -133,8 +94,9 @@ def test_what_a_registry_refuses(build, private, tmp_path):
 
 
 def test_plain_http_only_where_it_is_asked_for(build, registry, layout):
-    address, _ = registry(False)
-    run('skopeo', 'copy', '--dest-tls-verify=false', f'oci:{layout.directory}', f'docker://{address}/app')
+    plain = registry(False)
+    plain.push(layout, 'app')
+    address = plain.address
     bad = build(f'docker://{address}/app')
     assert bad.returncode == 1 and 'HTTP response to HTTPS client' in bad.stderr
     good = build(f'docker://{address}/app', '--insecure')
