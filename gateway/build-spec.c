@@ -212,6 +212,37 @@ static int parse_steps(json_object *body, BuildSpec *ret, ErrorText *error) {
         return 0;
 }
 
+/* The user of whom Google's registries take the key of a service account as the password. */
+#define GCP_USER "_json_key"
+
+static int parse_registry(json_object *body, BuildSpec *ret, ErrorText *error) {
+        json_object *registry = NULL;
+        const char *type = NULL;
+
+        int r = field_object(body, "fromImageRegistry", &registry, error);
+        if (r <= 0)
+                return r;
+        r = field_string(registry, "type", &type, error);
+        if (r < 0)
+                return r;
+        if (streq(strempty(type), "aws"))
+                return error_text(error, "fromImageRegistry: this host makes no passwords of AWS keys; give what 'aws ecr get-login-password' "
+                                  "prints as the password of user AWS");
+        bool gcp = streq(strempty(type), "gcp");
+        if (!gcp && !streq(strempty(type), "registry"))
+                return error_text(error, "fromImageRegistry: type has to be registry or gcp");
+        r = gcp ? 1 : field_string(registry, "username", &ret->user, error);
+        if (gcp)
+                ret->user = GCP_USER;
+        if (r >= 0)
+                r = field_string(registry, gcp ? "serviceAccountJson" : "password", &ret->password, error);
+        if (r < 0)
+                return r;
+        if (isempty(ret->user) || isempty(ret->password) || strchr(ret->user, ':'))
+                return error_text(error, "fromImageRegistry: it takes a user, whose name has no colon, and a password");
+        return 0;
+}
+
 int build_spec_parse(json_object *body, BuildSpec *ret, ErrorText *error) {
         *ret = (BuildSpec) {};
 
@@ -219,7 +250,7 @@ int build_spec_parse(json_object *body, BuildSpec *ret, ErrorText *error) {
         if (r >= 0)
                 r = field_string(body, "fromTemplate", &ret->from_template, error);
         if (r >= 0)
-                r = field_object(body, "fromImageRegistry", &ret->registry, error);
+                r = parse_registry(body, ret, error);
         if (r >= 0)
                 r = field_string(body, "startCmd", &ret->start, error);
         if (r >= 0)
@@ -228,8 +259,6 @@ int build_spec_parse(json_object *body, BuildSpec *ret, ErrorText *error) {
                 r = error_text(error, "startCmd or readyCmd has a character that stands for none");
         if (r >= 0 && isempty(ret->from_image) == isempty(ret->from_template))
                 r = error_text(error, "A template is built from an image or from another template: fromImage or fromTemplate");
-        if (r >= 0 && ret->registry)
-                r = error_text(error, "fromImageRegistry: this host asks no registry for images");
         if (r >= 0)
                 r = parse_steps(body, ret, error);
         if (r < 0) {

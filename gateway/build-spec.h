@@ -28,7 +28,7 @@ typedef struct BuildStep {
 
 typedef struct BuildSpec {
         const char *from_image, *from_template; /* one of them */
-        json_object *registry;      /* NULL: nobody is asked for a password */
+        const char *user, *password; /* at its registry; NULL: nobody's */
         const char *start, *ready;  /* NULL: none */
         BuildStep *steps;           /* owned */
         size_t n_steps;

@@ -12,6 +12,7 @@
 #define BUILDS_MAX 64U
 #define BUILDS_TENANT_MAX 16U
 #define READ_SIZE 16384U
+#define ASK_USEC (100 * USEC_PER_MSEC)
 /* One that is not started keeps its place so long. */
 #define WAITING_USEC (UINT64_C(2) * 60 * 60 * USEC_PER_SEC)
 
@@ -41,10 +42,20 @@ int builds_new(Gateway *g, Builds **ret) {
         return 0;
 }
 
+void build_source_done(Build *b) {
+        json_object_put(b->body);
+        b->body = NULL;
+        b->archives_fd = safe_close(b->archives_fd);
+        b->layout_fd = safe_close(b->layout_fd);
+}
+
 static void release(Build *b) {
         b->source = sd_event_source_disable_unref(b->source);
         b->slot = sd_bus_slot_unref(b->slot);
+        b->asking = false;
         b->log_fd = safe_close(b->log_fd);
+        b->fetch = image_fetch_free(b->fetch);
+        build_source_done(b);
 }
 
 static void build_free(Build *b) {
@@ -104,7 +115,8 @@ int build_new(Builds *b, const char *tenant, const BuildRequest *request, Build 
         if (!build)
                 return -ENOMEM;
 
-        *build = (Build) { .builds = b, .request = *request, .created_usec = now, .log_fd = -EBADF, .next = b->first };
+        *build = (Build) { .builds = b, .gateway = b->gateway, .request = *request, .created_usec = now, .archives_fd = -EBADF,
+                            .layout_fd = -EBADF, .log_fd = -EBADF, .next = b->first };
         build_id_new(build->id);
         template_public_id(tenant, request->name, build->template_id);
         strcpy(build->tenant, tenant);
@@ -132,11 +144,27 @@ bool build_is_of_template(Builds *b, const char *tenant, const char *template) {
         return false;
 }
 
+void builds_count_fetches(const Builds *b, const char *tenant, size_t *ret_own, size_t *ret_all) {
+        *ret_own = *ret_all = 0;
+        for (const Build *i = b->first; i; i = i->next) {
+                *ret_all += i->fetch != NULL;
+                *ret_own += i->fetch && streq(i->tenant, tenant);
+        }
+}
+
+bool builds_is_asking(const Builds *b) {
+        const Build *i = b->first;
+
+        while (i && !i->asking)
+                i = i->next;
+        return i;
+}
+
 /* The end. */
 
 static void build_over(Build *b, BuildState state) {
         release(b);
-        build_directory_remove(b->builds->gateway->builds_fd, b->id);
+        build_directory_remove(b->gateway->builds_fd, b->id);
         b->state = state;
 }
 
@@ -162,7 +190,7 @@ static bool has_tag(json_object *names, const Build *b, uint32_t uid, const char
 }
 
 static void forget(const Build *b, const TemplateName *n) {
-        Gateway *g = b->builds->gateway;
+        Gateway *g = b->gateway;
         char name[CUBED_NAME_MAX];
 
         template_cubed_name(b->tenant, n->name, n->tag, name);
@@ -181,7 +209,7 @@ static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_err
         /* The next build sees to it. */
         if (sd_bus_message_get_error(reply) || bus_to_json(reply, &names) < 0)
                 return 1;
-        uint32_t uid = b->builds->gateway->uid;
+        uint32_t uid = b->gateway->uid;
         for (size_t i = 0; i < json_object_array_length(names); i++)
                 if (template_name_parse(json_object_array_get_idx(names, i), b->tenant, uid, &n) && n.is_build &&
                     streq(n.name, b->request.name) && !streq(n.tag, b->id) && !has_tag(names, b, uid, n.cubed_id))
@@ -191,7 +219,7 @@ static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_err
 }
 
 static void forget_old_ones(Build *b) {
-        (void) sd_bus_call_method_async(b->builds->gateway->bus, &b->slot, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
+        (void) sd_bus_call_method_async(b->gateway->bus, &b->slot, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
                                         "ListTemplateNames", on_names, b, NULL);
 }
 
@@ -204,6 +232,8 @@ static const char *reason_of(const char *error) {
         return startswith(p, warm) ?: p;
 }
 
+static void ask_later(Build *b);
+
 static int on_job(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
         const sd_bus_error *error = sd_bus_message_get_error(reply);
         json_object *o = NULL;
@@ -215,6 +245,8 @@ static int on_job(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error
         const char *state = info_string(o, "State");
         if (k < 0 || !o)
                 build_fail(b, "cubed does not say what became of this build", "base");
+        else if (streq(state, "running"))
+                ask_later(b);
         else if (streq(state, "done")) {
                 build_log_end(&b->log, wall_usec());
                 build_over(b, BUILD_READY);
@@ -228,10 +260,34 @@ static int on_job(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error
 }
 
 static int ask_job(Build *b) {
-        Gateway *g = b->builds->gateway;
+        Gateway *g = b->gateway;
 
         return sd_bus_call_method_async(g->bus, &b->slot, CUBE_BUS_NAME, b->job, "org.freedesktop.DBus.Properties", "GetAll", on_job,
                                         b, "s", CUBE_BUS_JOB);
+}
+
+static int on_ask(sd_event_source *source, uint64_t usec, void *userdata) {
+        Build *b = userdata;
+
+        b->source = sd_event_source_disable_unref(b->source);
+        if (ask_job(b) < 0)
+                build_fail(b, "cubed could not be asked what became of this build", "base");
+        return 0;
+}
+
+/* Its log has ended a little before it. */
+static void ask_later(Build *b) {
+        if (sd_event_add_time_relative(b->gateway->event, &b->source, CLOCK_MONOTONIC, ASK_USEC, 0, on_ask, b) < 0)
+                build_fail(b, "cubed could not be asked what became of this build", "base");
+}
+
+/* Nobody would hear of its end. */
+static void build_lost(Build *b, const char *why) {
+        int k = sd_bus_call_method_async(b->gateway->bus, NULL, CUBE_BUS_NAME, b->job, CUBE_BUS_JOB, "Cancel", NULL, NULL, NULL);
+
+        if (k < 0)
+                (void) log_full_errno(LOG_WARNING, k, "Job %s goes on, and could not be cancelled: %m", b->job);
+        build_fail(b, why, "base");
 }
 
 /* The log. */
@@ -265,17 +321,17 @@ static int on_log_opened(sd_bus_message *reply, void *userdata, sd_bus_error *re
                 k = b->log_fd < 0 || fcntl(b->log_fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
         }
         if (k >= 0)
-                k = sd_event_add_io(b->builds->gateway->event, &b->source, b->log_fd, EPOLLIN, on_log, b);
+                k = sd_event_add_io(b->gateway->event, &b->source, b->log_fd, EPOLLIN, on_log, b);
         /* Requests go first. */
         if (k >= 0)
                 k = sd_event_source_set_priority(b->source, SD_EVENT_PRIORITY_IDLE);
         if (k < 0)
-                build_fail(b, "The log of this build could not be opened", "base");
+                build_lost(b, "The log of this build could not be opened");
         return 1;
 }
 
 void build_follow(Build *b, const char *job) {
-        Gateway *g = b->builds->gateway;
+        Gateway *g = b->gateway;
 
         b->state = BUILD_BUILDING;
         b->job = strdup(job);

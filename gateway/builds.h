@@ -10,6 +10,7 @@
 #include "gateway/build-log.h"
 #include "gateway/build-spec.h"
 #include "gateway/gateway.h"
+#include "gateway/image-fetch.h"
 
 typedef enum BuildState {
         BUILD_WAITING,
@@ -20,6 +21,7 @@ typedef enum BuildState {
 
 struct Build {
         Builds *builds;
+        Gateway *gateway;
         char id[BUILD_ID_SIZE], template_id[TEMPLATE_ID_SIZE], tenant[TENANT_MAX];
         BuildRequest request;
         BuildState state;
@@ -27,6 +29,13 @@ struct Build {
         char *reason;              /* of BUILD_ERROR, for people */
         char reason_step[16];
         uint64_t created_usec;
+
+        /* Of an image that is fetched: what the client asked for, until cubed was; see build-image.c. */
+        ImageFetch *fetch;         /* NULL: it is of none; stays to the end, for the image's sake */
+        json_object *body;
+        int archives_fd, layout_fd;
+        uint64_t give_up_usec;
+        bool asking;               /* a call to cubed is under way, in slot */
 
         char *job;                 /* its object at cubed */
         int log_fd;
@@ -43,6 +52,11 @@ int build_new(Builds *b, const char *tenant, const BuildRequest *request, Build 
 /* Of that tenant; template is its id or name, NULL: any. */
 Build *build_find(Builds *b, const char *tenant, const char *template, const char *id);
 bool build_is_of_template(Builds *b, const char *tenant, const char *template);
+/* Of that tenant, and of all, those that have an image fetched. */
+void builds_count_fetches(const Builds *b, const char *tenant, size_t *ret_own, size_t *ret_all);
+bool builds_is_asking(const Builds *b);
+/* What cubed was asked with is not needed any more. */
+void build_source_done(Build *b);
 /* cubed has a job for it. */
 void build_follow(Build *b, const char *job);
 /* It came to nothing before there was one, or it is known by other ways. */

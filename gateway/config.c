@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <stdio.h>
 
@@ -18,6 +19,10 @@ void config_init(GatewayConfig *c) {
                 .upload_max = UINT64_C(2) * 1024 * 1024 * 1024,
                 .uploads_max = UINT64_C(8) * 1024 * 1024 * 1024,
                 .templates_max = 64,
+                /* Where everybody may put images, and nobody's own network is. */
+                .image_registries = "docker.io ghcr.io quay.io public.ecr.aws gcr.io mcr.microsoft.com",
+                .image_max = UINT64_C(8) * 1024 * 1024 * 1024,
+                .image_usec = 30 * 60 * USEC_PER_SEC,
                 .body_max = 1024 * 1024,
                 .connections_max = 1024,
                 .request_usec = 30 * USEC_PER_SEC,
@@ -87,6 +92,45 @@ static int parse_domain(const char *s, char ret[static DOMAIN_MAX]) {
         return 0;
 }
 
+/* Blank-separated words of which each is valid. */
+static int parse_list(const char *s, bool (*valid)(const char *word), char ret[static IMAGE_LIST_MAX]) {
+        char copy[IMAGE_LIST_MAX], *at = copy, *word;
+
+        if (strlen(s) >= sizeof(copy))
+                return -ERANGE;
+        strcpy(copy, s);
+        while ((word = strsep(&at, " ")))
+                if (*word && !valid(word))
+                        return -EINVAL;
+        strcpy(ret, s);
+        return 0;
+}
+
+/* *, *.example.com, example.com:5000 */
+static bool registry_valid(const char *word) {
+        char host[DOMAIN_MAX];
+
+        return streq(word, "*") || parse_domain(startswith(word, "*.") ?: word, host) >= 0;
+}
+
+/* 10.0.0.0/8, 10.1.2.3, fd00::/8 */
+static bool network_valid(const char *word) {
+        char address[INET6_ADDRSTRLEN];
+        const char *slash = strchrnul(word, '/');
+        size_t n = (size_t) (slash - word);
+        struct in6_addr bytes;
+        uint32_t bits;
+
+        if (n >= sizeof(address))
+                return false;
+        memcpy(address, word, n);
+        address[n] = 0;
+        bool is_v4 = inet_pton(AF_INET, address, &bytes) == 1;
+        if (!is_v4 && inet_pton(AF_INET6, address, &bytes) != 1)
+                return false;
+        return !*slash || parse_count(slash + 1, 0, is_v4 ? 32 : 128, &bits) >= 0;
+}
+
 /* -ENOENT: no such key. */
 static int set_key(GatewayConfig *c, const char *key, const char *value) {
         if (streq(key, "DefaultInternetAccess")) {
@@ -109,6 +153,14 @@ static int set_key(GatewayConfig *c, const char *key, const char *value) {
                 return parse_upload_max(value, &c->uploads_max);
         if (streq(key, "TemplatesMax"))
                 return parse_count(value, 1, 100000, &c->templates_max);
+        if (streq(key, "ImageRegistries"))
+                return parse_list(value, registry_valid, c->image_registries);
+        if (streq(key, "ImageNetworks"))
+                return parse_list(value, network_valid, c->image_networks);
+        if (streq(key, "ImageMax"))
+                return parse_upload_max(value, &c->image_max);
+        if (streq(key, "ImageTimeoutSec"))
+                return parse_time(value, &c->image_usec);
         if (streq(key, "ConnectionsMax"))
                 return parse_count(value, 1, 16384, &c->connections_max);
         if (streq(key, "RequestTimeoutSec"))

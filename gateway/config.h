@@ -10,6 +10,7 @@
 #include "gateway/rate.h"
 
 #define DOMAIN_MAX 262U
+#define IMAGE_LIST_MAX 1024U
 
 typedef struct GatewayConfig {
         bool default_internet;       /* DefaultInternetAccess=yes: of a sandbox that says nothing */
@@ -19,6 +20,10 @@ typedef struct GatewayConfig {
         uint64_t upload_max;         /* UploadMax=2G: the files of one step */
         uint64_t uploads_max;        /* UploadsMax=8G: all that is kept of a tenant's */
         uint32_t templates_max;      /* TemplatesMax=64: builds of a tenant that are kept */
+        char image_registries[IMAGE_LIST_MAX]; /* ImageRegistries=docker.io ...: what clients may have fetched; empty: nothing */
+        char image_networks[IMAGE_LIST_MAX];   /* ImageNetworks=: special ranges in which registries may be */
+        uint64_t image_max;          /* ImageMax=8G: of one, as it comes */
+        uint64_t image_usec;         /* ImageTimeoutSec=30min: for one to be there */
         uint32_t connections_max;    /* ConnectionsMax=1024 */
         uint64_t request_usec;       /* RequestTimeoutSec=30s: for a client to send one, and to take the answer */
         uint64_t keepalive_usec;     /* KeepAliveSec=650s */

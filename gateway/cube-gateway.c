@@ -13,6 +13,7 @@
 #include "gateway/bus-keys.h"
 #include "gateway/cubed.h"
 #include "gateway/endings.h"
+#include "gateway/image-fetch.h"
 #include "gateway/ingress.h"
 #include "gateway/log.h"
 #include "gateway/uploads.h"
@@ -22,7 +23,7 @@
 #define INGRESS_CONTROL "/run/cube-ingress/control"
 
 typedef struct Arguments {
-        const char *config, *state, *host_key, *new_host_key, *ingress;
+        const char *config, *state, *host_key, *new_host_key, *ingress, *fetch, *fetch_relay;
 } Arguments;
 
 static const char usage[] =
@@ -32,18 +33,21 @@ static const char usage[] =
         "  --state=DIRECTORY    where the keys are ($STATE_DIRECTORY)\n"
         "  --host-key=PATH      what tokens are derived from ($CREDENTIALS_DIRECTORY/" HOST_KEY_NAME ")\n"
         "  --ingress=PATH       where haproxy is told the routes to sandboxes (" INGRESS_CONTROL ")\n"
+        "  --fetch=PATH, --fetch-relay=PATH   who is asked for images (" FETCH_SOCKET "[-relay])\n"
         "  --new-host-key=PATH  makes one there, unless there is one, and ends\n"
         "  --version, --help\n";
 
 /* 1: go on; 0: it has been answered. */
 static int read_arguments(int argc, char *argv[], Arguments *ret) {
-        enum { ARG_CONFIG = 256, ARG_STATE, ARG_HOST_KEY, ARG_NEW_HOST_KEY, ARG_INGRESS, ARG_VERSION };
+        enum { ARG_CONFIG = 256, ARG_STATE, ARG_HOST_KEY, ARG_NEW_HOST_KEY, ARG_INGRESS, ARG_FETCH, ARG_FETCH_RELAY, ARG_VERSION };
         static const struct option options[] = {
                 { "config", required_argument, NULL, ARG_CONFIG },
                 { "state", required_argument, NULL, ARG_STATE },
                 { "host-key", required_argument, NULL, ARG_HOST_KEY },
                 { "new-host-key", required_argument, NULL, ARG_NEW_HOST_KEY },
                 { "ingress", required_argument, NULL, ARG_INGRESS },
+                { "fetch", required_argument, NULL, ARG_FETCH },
+                { "fetch-relay", required_argument, NULL, ARG_FETCH_RELAY },
                 { "version", no_argument, NULL, ARG_VERSION },
                 { "help", no_argument, NULL, 'h' },
                 {},
@@ -66,6 +70,12 @@ static int read_arguments(int argc, char *argv[], Arguments *ret) {
                         break;
                 case ARG_INGRESS:
                         ret->ingress = optarg;
+                        break;
+                case ARG_FETCH:
+                        ret->fetch = optarg;
+                        break;
+                case ARG_FETCH_RELAY:
+                        ret->fetch_relay = optarg;
                         break;
                 case ARG_VERSION:
                         puts("cube-gateway " CUBED_VERSION);
@@ -246,7 +256,8 @@ static void stop(Gateway *g) {
 }
 
 static int run(const Arguments *a) {
-        Gateway g = { .uid = geteuid(), .files_fd = -EBADF, .builds_fd = -EBADF };
+        Gateway g = { .uid = geteuid(), .files_fd = -EBADF, .builds_fd = -EBADF, .fetch_socket = a->fetch,
+                      .fetch_relay_socket = a->fetch_relay };
         int listen_fd = -EBADF;
 
         int r = load_all(&g, a);
@@ -267,7 +278,8 @@ static int run(const Arguments *a) {
 }
 
 int main(int argc, char *argv[]) {
-        Arguments a = { .config = "/etc/cubed/gateway.conf", .ingress = INGRESS_CONTROL };
+        Arguments a = { .config = "/etc/cubed/gateway.conf", .ingress = INGRESS_CONTROL, .fetch = FETCH_SOCKET,
+                        .fetch_relay = FETCH_RELAY_SOCKET };
 
         log_open();
         (void) signal(SIGPIPE, SIG_IGN);

@@ -260,27 +260,28 @@ Cubed *cubed_free(Cubed *c) {
         return NULL;
 }
 
-static void call_queued(Request *r, sd_bus_message *m, int k, CubedDone done, bool asks) {
+static bool call_queued(Request *r, sd_bus_message *m, int k, CubedDone done, bool asks) {
         Cubed *c = r->gateway->cubed;
         CubedCall *call = k < 0 ? NULL : new0(CubedCall, 1);
 
         assert(r->share && !r->call);
         if (!call) {
                 reply_errno(r, k < 0 ? k : -ENOMEM);
-                return;
+                return false;
         }
         *call = (CubedCall) { .cubed = c, .request = r, .message = sd_bus_message_ref(m), .done = done, .asks = asks };
         r->call = call;
         add_last(&c->first, call);
         send_next(c);
+        return true;
 }
 
 void cubed_call(Request *r, sd_bus_message *m, int k, CubedDone done) {
-        call_queued(r, m, k, done, false);
+        (void) call_queued(r, m, k, done, false);
 }
 
-void cubed_call_asking(Request *r, sd_bus_message *m, int k, CubedDone done) {
-        call_queued(r, m, k, done, true);
+bool cubed_call_asking(Request *r, sd_bus_message *m, int k, CubedDone done) {
+        return call_queued(r, m, k, done, true);
 }
 
 void cubed_unbind(Request *r, const char *const *ids, size_t n, CubedDone done) {

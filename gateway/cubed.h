@@ -22,10 +22,10 @@ typedef void (*CubedDone)(Request *r, sd_bus_message *reply, const sd_bus_error 
 int cubed_message(Request *r, const char *path, const char *interface, const char *method, sd_bus_message **ret);
 /* Of the request's sandbox. */
 int cubed_message_sandbox(Request *r, const char *method, sd_bus_message **ret);
-/* done is always called. k < 0 is what making m came to: then the request is answered with it. */
+/* k < 0 is what making m came to: then the request is answered with it. */
 void cubed_call(Request *r, sd_bus_message *m, int k, CubedDone done);
-/* The same, where polkit is asked who may. */
-void cubed_call_asking(Request *r, sd_bus_message *m, int k, CubedDone done);
+/* The same, where polkit is asked who may. false: the request is answered, and done is not called. */
+bool cubed_call_asking(Request *r, sd_bus_message *m, int k, CubedDone done);
 /* Of r->sandbox_id; then goes on with then, or answers 404: of another tenant is as not there. */
 void cubed_get_sandbox(Request *r, void (*then)(Request *r));
 /* Sandboxes that were made bound to us, so that they end with us, outlive us from now on: their client is being told. */

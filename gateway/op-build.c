@@ -3,23 +3,21 @@
 /* Building templates: a build is asked for (POST /v3/templates), its files are sent (op-upload.c), it is started, and its state
  * and log are asked for until it is over.
  *
- * cubed builds on another template (DeriveTemplate). What it makes is named by the build, and by each tag. A gateway that was
+ * cubed builds on another template (DeriveTemplate), or of an image that is fetched first (build-image.c). What it makes is named by the build, and by each tag. A gateway that was
  * started anew meanwhile finds what is built by that name, and what is being built by the subject of its job. */
 
 #include <stdio.h>
 
 #include "base/parse.h"
+#include "gateway/build-call.h"
+#include "gateway/build-image.h"
 #include "gateway/builds.h"
 #include "gateway/json-maker.h"
 #include "gateway/op-common.h"
 #include "gateway/uploads.h"
 
-/* Of the archives, in the guest. */
-#define ARCHIVES "/.cube-build"
-/* That an image is given before the client's. */
-#define IMAGE_STEPS 2U
-#define READY_DEFAULT "sleep 20"
-#define READY_TIMEOUT_USEC (UINT64_C(10) * 60 * USEC_PER_SEC)
+/* Images on their way for all tenants, with those whose templates are being built: each keeps a process, and its files. */
+#define FETCHES_MAX 8U
 
 /* Asking for one. */
 
@@ -88,151 +86,10 @@ static void reply_not_waiting(Request *r) {
 
 /* Starting it. */
 
-static int open_archives(const Request *r, const BuildSpec *s, int *ret_fd, ErrorText *error) {
-        const Gateway *g = r->gateway;
-        bool any = false;
-
-        for (size_t i = 0; i < s->n_steps; i++)
-                any = any || s->steps[i].files_hash;
-        if (!any)
-                return 0;
-        int k = build_directory_make(g->builds_fd, r->build->id, ret_fd);
-        for (size_t i = 0; k >= 0 && i < s->n_steps; i++) {
-                char name[24];
-
-                if (!s->steps[i].files_hash)
-                        continue;
-                (void) snprintf(name, sizeof(name), "%zu", i + 1);
-                k = build_directory_add(*ret_fd, name, g->files_fd, r->tenant, s->steps[i].files_hash);
-                if (k == -ENOENT)
-                        k = error_text(error, "step %zu: its files were not uploaded", i + 1);
-        }
-        return k;
-}
-
-static int append_strings(sd_bus_message *m, json_object *list) {
-        int k = sd_bus_message_open_container(m, 'a', "s");
-
-        for (size_t i = 0; k >= 0 && i < json_object_array_length(list); i++)
-                k = sd_bus_message_append(m, "s", json_object_get_string(json_object_array_get_idx(list, i)));
-        return k < 0 ? k : sd_bus_message_close_container(m);
-}
-
-static int append_copy_step(sd_bus_message *m, const BuildStep *s, size_t at) {
-        char archive[64];
-
-        (void) snprintf(archive, sizeof(archive), ARCHIVES "/%zu", at);
-        int k = sd_bus_message_open_container(m, 'a', "s");
-        if (k >= 0)
-                k = sd_bus_message_append(m, "ss", archive, s->source);
-        for (size_t i = 1; k >= 0 && i < json_object_array_length(s->args); i++)
-                k = sd_bus_message_append(m, "s", json_object_get_string(json_object_array_get_idx(s->args, i)));
-        return k < 0 ? k : sd_bus_message_close_container(m);
-}
-
-static int append_step(sd_bus_message *m, const BuildStep *s, size_t at) {
-        int k = sd_bus_message_open_container(m, 'r', "sas");
-
-        if (k >= 0)
-                k = sd_bus_message_append(m, "s", s->type);
-        if (k >= 0)
-                k = s->files_hash && streq(s->type, "COPY") ? append_copy_step(m, s, at) : append_strings(m, s->args);
-        return k < 0 ? k : sd_bus_message_close_container(m);
-}
-
-static int open_option(sd_bus_message *m, const char *name, const char *type) {
-        int k = sd_bus_message_open_container(m, 'e', "sv");
-
-        if (k >= 0)
-                k = sd_bus_message_append(m, "s", name);
-        return k < 0 ? k : sd_bus_message_open_container(m, 'v', type);
-}
-
-static int close_option(sd_bus_message *m) {
-        int k = sd_bus_message_close_container(m);
-
-        return k < 0 ? k : sd_bus_message_close_container(m);
-}
-
-/* Before the client's those that give an image the user whom E2B's have; behind them one that leaves nothing of the archives. */
-static int append_steps(sd_bus_message *m, const BuildSpec *s, bool archives) {
-        int k = open_option(m, "steps", "a(sas)");
-
-        if (k >= 0)
-                k = sd_bus_message_open_container(m, 'a', "(sas)");
-        if (k >= 0 && !isempty(s->from_image))
-                k = sd_bus_message_append(m, "(sas)(sas)", "USER", 2, "user", "true", "WORKDIR", 1, "/home/user");
-        for (size_t i = 0; k >= 0 && i < s->n_steps; i++)
-                k = append_step(m, &s->steps[i], i + 1);
-        if (k >= 0 && archives)
-                k = sd_bus_message_append(m, "(sas)", "RUN", 2, "rm -rf " ARCHIVES, "root");
-        if (k >= 0)
-                k = sd_bus_message_close_container(m);
-        return k < 0 ? k : close_option(m);
-}
-
-static int append_aliases(sd_bus_message *m, const Build *b) {
-        char name[CUBED_NAME_MAX];
-        int k = open_option(m, "alias", "as");
-
-        if (k >= 0)
-                k = sd_bus_message_open_container(m, 'a', "s");
-        for (size_t i = 0; k >= 0 && i < b->request.n_tags; i++) {
-                template_cubed_name(b->tenant, b->request.name, b->request.tags[i], name);
-                k = sd_bus_message_append(m, "s", name);
-        }
-        if (k >= 0)
-                k = sd_bus_message_close_container(m);
-        return k < 0 ? k : close_option(m);
-}
-
-/* It may reach what a sandbox may that says nothing. */
-static int append_network(sd_bus_message *m, const GatewayConfig *config) {
-        int k = open_option(m, "build-network-policy", "a{sv}");
-
-        if (k >= 0)
-                k = network_append(m, &(NetworkSpec) { .internet = config->default_internet });
-        return k < 0 ? k : close_option(m);
-}
-
-static int append_programs(sd_bus_message *m, const BuildSpec *s) {
-        const char *ready = s->ready ?: s->start ? READY_DEFAULT : NULL;
-        int k = s->start ? sd_bus_message_append(m, "{sv}", "start", "s", s->start) : 0;
-
-        if (k >= 0 && ready)
-                k = sd_bus_message_append(m, "{sv}", "ready", "s", ready);
-        if (k >= 0 && ready)
-                k = sd_bus_message_append(m, "{sv}", "ready-timeout", "t", READY_TIMEOUT_USEC);
-        return k;
-}
-
-static int append_options(Request *r, sd_bus_message *m, const BuildSpec *s, int archives_fd) {
-        const BuildRequest *b = &r->build->request;
-        int k = sd_bus_message_open_container(m, 'a', "{sv}");
-
-        if (k >= 0)
-                k = sd_bus_message_append(m, "{sv}", "tenant", "s", r->tenant);
-        if (k >= 0)
-                k = append_aliases(m, r->build);
-        if (k >= 0 && b->cpus > 0)
-                k = sd_bus_message_append(m, "{sv}", "cpus", "u", b->cpus);
-        if (k >= 0 && b->memory > 0)
-                k = sd_bus_message_append(m, "{sv}", "memory", "t", b->memory);
-        if (k >= 0 && archives_fd >= 0)
-                k = sd_bus_message_append(m, "{sv}", "copy", "a(hs)", 1, archives_fd, ARCHIVES);
-        if (k >= 0 && (s->n_steps > 0 || !isempty(s->from_image)))
-                k = append_steps(m, s, archives_fd >= 0);
-        if (k >= 0)
-                k = append_programs(m, s);
-        if (k >= 0)
-                k = append_network(m, &r->gateway->config);
-        return k < 0 ? k : sd_bus_message_close_container(m);
-}
-
 /* Not begun: it can be started again. */
-static void not_started(Request *r) {
-        build_directory_remove(r->gateway->builds_fd, r->build->id);
-        r->build->state = BUILD_WAITING;
+static void not_started(Build *b) {
+        build_directory_remove(b->gateway->builds_fd, b->id);
+        b->state = BUILD_WAITING;
 }
 
 static void on_started(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
@@ -240,7 +97,7 @@ static void on_started(Request *r, sd_bus_message *reply, const sd_bus_error *er
 
         int k = error ? 0 : sd_bus_message_read(reply, "o", &job);
         if (error || k < 0) {
-                not_started(r);
+                not_started(r->build);
                 if (error && sd_bus_error_has_name(error, BUS_ERROR_BUSY))
                         request_reply_error(r, MHD_HTTP_TOO_MANY_REQUESTS, "This host is building as many templates as it can, try again");
                 else if (error)
@@ -253,29 +110,61 @@ static void on_started(Request *r, sd_bus_message *reply, const sd_bus_error *er
         request_reply(r, MHD_HTTP_ACCEPTED);
 }
 
-static void start_build(Request *r, const BuildSpec *s) {
+static void start_derived(Request *r, const BuildSpec *s, int archives_fd) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        _cleanup_close_ int archives_fd = -EBADF;
         char name[CUBED_NAME_MAX];
-        ErrorText error = {};
+        Build *b = r->build;
 
-        int k = open_archives(r, s, &archives_fd, &error);
-        if (k < 0) {
-                not_started(r);
-                reply_bad(r, k, &error);
-                return;
-        }
-        r->build->log.n_before = isempty(s->from_image) ? 0 : IMAGE_STEPS;
-        r->build->log.n_steps = (unsigned) s->n_steps;
-        template_cubed_name(r->tenant, r->build->request.name, r->build->id, name);
-        k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "DeriveTemplate", &m);
+        template_cubed_name(b->tenant, b->request.name, b->id, name);
+        int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "DeriveTemplate", &m);
         if (k >= 0)
                 k = sd_bus_message_append(m, "ss", name, r->template.cubed_id);
         if (k >= 0)
-                k = append_options(r, m, s, archives_fd);
-        if (k < 0)
-                not_started(r);
-        cubed_call_asking(r, m, k, on_started);
+                k = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (k >= 0)
+                k = build_call_append(m, b, s, archives_fd);
+        if (k >= 0)
+                k = sd_bus_message_close_container(m);
+        if (!cubed_call_asking(r, m, k, on_started))
+                not_started(b);
+}
+
+static void start_fetched(Request *r, const BuildSpec *s, int *archives_fd) {
+        Build *b = r->build;
+
+        int k = build_fetch(b, r->json, s, archives_fd);
+        if (k >= 0) {
+                request_reply(r, MHD_HTTP_ACCEPTED);
+                return;
+        }
+        not_started(b);
+        if (k == -ENOENT || k == -ECONNREFUSED || k == -EAGAIN)
+                request_reply_error(r, MHD_HTTP_SERVICE_UNAVAILABLE, "fromImage: %s", k == -EAGAIN ? "this host fetches as many images as "
+                                    "it can, try again" : "the service of this host that fetches images is not there: its administrator "
+                                    "starts cube-fetch.socket and cube-fetch-relay.socket");
+        else
+                reply_errno(r, k);
+}
+
+static void start_build(Request *r, const BuildSpec *s) {
+        _cleanup_close_ int archives_fd = -EBADF;
+        ErrorText error = {};
+        Build *b = r->build;
+
+        /* From here on it stays. */
+        b->state = BUILD_BUILDING;
+        int k = build_call_archives(b, s, &archives_fd, &error);
+        if (k < 0) {
+                not_started(b);
+                reply_bad(r, k, &error);
+                return;
+        }
+        b->log.n_before = isempty(s->from_image) ? 0 : IMAGE_STEPS;
+        b->log.n_steps = (unsigned) s->n_steps;
+        if (r->template.cubed_id[0])
+                start_derived(r, s, archives_fd);
+        else
+                start_fetched(r, s, &archives_fd);
 }
 
 static uint32_t count_builds(const Request *r) {
@@ -287,24 +176,37 @@ static uint32_t count_builds(const Request *r) {
         return k;
 }
 
-static void reply_no_source(Request *r) {
-        const char *tag = r->ref.tag[0] ? r->ref.tag : "latest";
+/* What stands for no image here is fetched, if it may be; else the request is answered. */
+static bool may_fetch(Request *r, const BuildSpec *s) {
+        const GatewayConfig *c = &r->gateway->config;
+        size_t own, all;
+        ImageRef ref;
 
-        if (r->ref.host)
-                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "fromImage: this host fetches no images, and has no template '%s:%s' that stands "
-                                    "for this one; its administrator can build it with cubectl", r->ref.name, tag);
-        else
+        if (isempty(s->from_image)) {
                 reply_no_template(r);
+                return false;
+        }
+        if (image_ref_parse(s->from_image, &ref) < 0) {
+                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "fromImage: '%.100s' is not the name of an image", s->from_image);
+                return false;
+        }
+        if (!image_registry_listed(c->image_registries, ref.registry)) {
+                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "fromImage: this host fetches no images from %s; its administrator can allow that "
+                                    "(ImageRegistries=), or build a template that stands for this one with cubectl", ref.registry);
+                return false;
+        }
+        builds_count_fetches(r->gateway->builds, r->tenant, &own, &all);
+        if (!share_may_take(own, all, FETCHES_MAX, 1)) {
+                request_reply_error(r, MHD_HTTP_TOO_MANY_REQUESTS, "This host is fetching as many images as it can, try again");
+                return false;
+        }
+        return true;
 }
 
 static void on_source(Request *r) {
         ErrorText error = {};
         BuildSpec s;
 
-        if (!r->template.cubed_id[0]) {
-                reply_no_source(r);
-                return;
-        }
         if (count_builds(r) >= r->gateway->config.templates_max) {
                 request_reply_error(r, MHD_HTTP_FORBIDDEN, "This tenant has %u builds of templates, as many as TemplatesMax= allows; "
                                     "delete some first", r->gateway->config.templates_max);
@@ -321,20 +223,22 @@ static void on_source(Request *r) {
                 reply_bad(r, k, &error);
                 return;
         }
-        /* From here on it stays. */
-        r->build->state = BUILD_BUILDING;
-        start_build(r, &s);
+        if (r->template.cubed_id[0] || may_fetch(r, &s))
+                start_build(r, &s);
         build_spec_done(&s);
 }
 
-/* What it is built on into r->ref. */
-static int read_source(Request *r, const BuildSpec *s, ErrorText *error) {
-        if (isempty(s->from_image))
-                return template_ref_parse(s->from_template, r->tenant, &r->ref) < 0
-                               ? error_text(error, "Invalid template reference: %.100s", s->from_template) : 0;
-        return image_template(s->from_image, &r->ref) < 0
-                       ? error_text(error, "fromImage: this host fetches no images, and has no template that stands for '%.100s'",
-                                    s->from_image) : 0;
+/* One of the host's that stands for an image, unless it is somebody's who gave a password for it. */
+static void find_source(Request *r, const BuildSpec *s) {
+        if (isempty(s->from_image)) {
+                if (template_ref_parse(s->from_template, r->tenant, &r->ref) < 0)
+                        request_reply_error(r, MHD_HTTP_BAD_REQUEST, "Invalid template reference: %.100s", s->from_template);
+                else
+                        template_find(r, on_source);
+        } else if (s->user || image_template(s->from_image, &r->ref) < 0)
+                template_names(r, on_source);
+        else
+                template_find(r, on_source);
 }
 
 void op_build_start(Request *r) {
@@ -351,13 +255,8 @@ void op_build_start(Request *r) {
                 reply_bad(r, k, &error);
                 return;
         }
-        k = read_source(r, &s, &error);
+        find_source(r, &s);
         build_spec_done(&s);
-        if (k < 0) {
-                reply_bad(r, k, &error);
-                return;
-        }
-        template_find(r, on_source);
 }
 
 /* State and log. */

@@ -207,11 +207,11 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         }
         if (params->warm)
                 log_steps((FakeJob *) *ret, params->warm);
-        if (params->base) {
+        if (params->base)
                 (void) dprintf(log_fds[1], "on %s, %u CPUs, %u MiB\n", params->base->id, params->cpus,
                                (unsigned) (params->mem_bytes / MIB(1)));
+        if (params->base || !isempty(params->tenant))
                 ((FakeJob *) *ret)->made = make_template(params);
-        }
         if (params->image) {
                 char text[4096] = "";
 

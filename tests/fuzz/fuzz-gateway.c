@@ -12,6 +12,7 @@
 #include "gateway/build-spec.h"
 #include "gateway/config.h"
 #include "gateway/create-spec.h"
+#include "gateway/image-ref.h"
 #include "gateway/ingress-route.h"
 #include "gateway/labels.h"
 #include "gateway/list-query.h"
@@ -106,6 +107,18 @@ static void check_steps(sd_bus *bus, const BuildSpec *s) {
         }
 }
 
+/* What it is read as is a name that is read as itself. */
+static void check_image(const BuildSpec *s) {
+        ImageRef ref, again;
+
+        FUZZ_CHECK(!s->user == !s->password);
+        if (isempty(s->from_image) || image_ref_parse(s->from_image, &ref) < 0)
+                return;
+        FUZZ_CHECK(image_ref_parse(ref.name, &again) == 0 && streq(again.name, ref.name) && streq(again.registry, ref.registry));
+        FUZZ_CHECK(startswith(ref.name, ref.registry) && ref.name[strlen(ref.registry)] == '/' && !strchr("-./", *ref.name));
+        FUZZ_CHECK(!ref.name[strcspn(ref.name, " \"\\\n'")]);
+}
+
 static void check_build(sd_bus *bus, json_object *body) {
         char name[CUBED_NAME_MAX];
         ErrorText error = {};
@@ -125,8 +138,10 @@ static void check_build(sd_bus *bus, json_object *body) {
         error = (ErrorText) {};
         r = build_spec_parse(body, &s, &error);
         FUZZ_CHECK(r == 0 || (r == -EINVAL && *error.text && !s.steps));
-        if (r == 0)
+        if (r == 0) {
                 check_steps(bus, &s);
+                check_image(&s);
+        }
         build_spec_done(&s);
 }
 

@@ -125,7 +125,7 @@ class Gateway:
         with open(self.log_path, 'a') as log:
             self.process = subprocess.Popen(
                 ['bash', '-c', script, GATEWAY, f'--config={self.config}', f'--state={self.state}', f'--host-key={self.host_key}',
-                 f'--ingress={self.ingress_dir}/control'],
+                 f'--ingress={self.ingress_dir}/control', f'--fetch={self.dir}/fetch', f'--fetch-relay={self.dir}/fetch-relay'],
                 env=self.host.env, stderr=log, pass_fds=[fd], user=UID, group=UID, extra_groups=[])
         wait_for('cube-gateway', lambda: self.process.poll() is not None or self.on_bus())
         assert self.process.poll() is None, self.log()

@@ -9,6 +9,7 @@
 #include "gateway/build-log.h"
 #include "gateway/build-spec.h"
 #include "gateway/bus-json.h"
+#include "gateway/image-ref.h"
 #include "gateway/uploads.h"
 #include "tests/unit/temp-dir.h"
 #include "tests/unit/test.h"
@@ -98,6 +99,54 @@ TEST(an_image_is_a_template_of_the_host) {
         static const char *const none[] = { "", "e2bdev/other", "e2bdev/base:v2", "ghcr.io/x/y", "localhost:5000/x", "x@sha256:00", "../x" };
         for (size_t i = 0; i < ELEMENTSOF(none); i++)
                 assert_streq(image(none[i]), "");
+}
+
+static const char *ref(const char *text) {
+        static ImageRef r;
+
+        return image_ref_parse(text, &r) < 0 ? "" : r.name;
+}
+
+TEST(names_of_images_are_read_as_docker_reads_them) {
+        char text[400];
+
+        assert_streq(ref("python:3"), "docker.io/library/python:3");
+        assert_streq(ref("ubuntu"), "docker.io/library/ubuntu:latest");
+        assert_streq(ref("e2bdev/base"), "docker.io/e2bdev/base:latest");
+        assert_streq(ref("docker.io/python:3"), "docker.io/library/python:3");
+        assert_streq(ref("index.docker.io/library/python"), "docker.io/library/python:latest");
+        assert_streq(ref("GHCR.io/a/b__c-d.e:V1"), "ghcr.io/a/b__c-d.e:V1");
+        assert_streq(ref("localhost/a"), "localhost/a:latest");
+        assert_streq(ref("registry:5000/a/b/c"), "registry:5000/a/b/c:latest");
+        assert_streq(ref("10.1.2.3:5000/a"), "10.1.2.3:5000/a:latest");
+        (void) snprintf(text, sizeof(text), "python:3@sha256:%s", HASH);
+        assert_streq(ref(text), "docker.io/library/python@sha256:" HASH);
+        static const char *const none[] = {
+                "", "/", "a/", "/a", "a//b", "a:", "a:b:c", "a@", "a@sha256:00", "a@md5:" HASH, "A", "a/B", "a..b", "a___b", ".a", "a.", "-a",
+                "--help", "a:-b", "a b", "a\nb", "a:b c", "x.y:0/a", "x.y:65536/a", "x.y:p/a", ".x/a", "x..y/a", "-x.y/a", "x.y-/a",
+                "docker://a", "http://x.y/a", "u:p@x.y/a", "x.y/a?b", "x.y/../a", "[::1]:5000/a", "oci:a/b",
+        };
+        for (size_t i = 0; i < ELEMENTSOF(none); i++)
+                assert_streq(ref(none[i]), "");
+        memset(text, 'a', 300);
+        text[300] = 0;
+        assert_streq(ref(text), "");
+        text[0] = ':';
+        assert_streq(ref(text), "");
+        memcpy(text, "a:", 2);
+        assert_streq(ref(text), "");
+}
+
+TEST(registries_are_listed_by_name_or_domain) {
+        static const char list[] = " docker.io registry.lan:5000  *.example.com ";
+
+        assert_true(image_registry_listed(list, "docker.io") && image_registry_listed(list, "registry.lan:5000"));
+        assert_true(image_registry_listed(list, "a.example.com") && image_registry_listed(list, "a.b.example.com"));
+        static const char *const others[] = { "io", "docker.i", "xdocker.io", "docker.io:443", "registry.lan", "example.com",
+                                              ".example.com.evil", "evilexample.com", "a.example.com:5000", "*", "" };
+        for (size_t i = 0; i < ELEMENTSOF(others); i++)
+                assert_true(!image_registry_listed(list, others[i]) && !image_registry_listed("", others[i]));
+        assert_true(image_registry_listed("x *", "anything:1") && !image_registry_listed("*.", "x"));
 }
 
 static const char *source(const char *text) {
