@@ -15,6 +15,7 @@ import interpreter  # noqa: E402
 spec = importlib.util.spec_from_file_location("gateway_conftest", HERE.parent / "gateway/conftest.py")
 gateway_conftest = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(gateway_conftest)
+from fetching import imaged  # noqa: E402
 from router import routed  # noqa: E402
 
 # The gateway on a bus of its own.
@@ -63,10 +64,11 @@ def cells():
 
 
 @pytest.fixture(scope="module")
-def env(started):
-    """Of a client of the gateway, who reaches guests by E2B's routing headers."""
-    with started.on_loopback() as url, routed(started.host) as guests:
-        yield {"E2B_API_URL": url, "E2B_SANDBOX_URL": guests, "E2B_API_KEY": started.key(), "CUBE_TEMPLATE": "python"}
+def env(started, tmp_path_factory):
+    """Of a client of the gateway, who reaches guests by E2B's routing headers, and has an image in a registry."""
+    with imaged(started, tmp_path_factory.mktemp) as (config, image), started.on_loopback(config) as url, \
+            routed(started.host) as guests:
+        yield {"E2B_API_URL": url, "E2B_SANDBOX_URL": guests, "E2B_API_KEY": started.key(), "CUBE_TEMPLATE": "python", **image}
         assert started.host.ids() == []
 
 

@@ -2,14 +2,21 @@
 """cube-fetch and its relay behind their sockets, as systemd starts them: the one in a network of its own, the other with a file
 of hosts in which *.test are addresses of loopback."""
 
+import contextlib
 import os
 import pathlib
 import pwd
 import shutil
 import socket
 import subprocess
+import sys
 
 import gateway as gw
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'lib'))
+
+import ociimage  # noqa: E402
+from registry import PASSWORD, USER as REGISTRY_USER, Registry  # noqa: E402
 
 USER = pwd.getpwnam('news').pw_uid
 RELAY_USER = pwd.getpwnam('uucp').pw_uid
@@ -101,3 +108,29 @@ class Silent:
             return True
         except BlockingIOError:
             return False
+
+
+def make_registry(directory, layout):
+    """With TLS, a password, and the image as team/app:1; for clients that read its CA, and know its name."""
+    made = Registry(directory, True, 'IP:127.0.0.1,DNS:registry.test,DNS:inside.test')
+    made.push(layout, 'team/app:1')
+    for d in (made.directory, *list(made.directory.parents)[:2]):
+        d.chmod(d.stat().st_mode | 0o055)
+    made.name = f'registry.test:{made.port}'
+    return made
+
+
+@contextlib.contextmanager
+def imaged(gateway, mktemp):
+    """A registry that the gateway has images fetched from: the gateway's settings for it, and what clients are to know."""
+    layout = ociimage.Layout(mktemp('image') / 'layout')
+    layout.add_image([ociimage.layer(('f', 'etc/hostname', 'x', 0o644, 0, {}))], {})
+    registry = make_registry(mktemp('registry'), layout)
+    fetching = Fetching(gateway, mktemp('fetch'), registry.directory / 'certs/ca.crt')
+    fetching.start()
+    try:
+        yield (f'ImageRegistries={registry.name}\nImageNetworks=127.0.0.1\n',
+               {'CUBE_IMAGE': f'{registry.name}/team/app:1', 'CUBE_IMAGE_USER': REGISTRY_USER, 'CUBE_IMAGE_PASSWORD': PASSWORD})
+    finally:
+        fetching.stop()
+        registry.stop()

@@ -151,11 +151,11 @@ class Gateway:
         self.start(config)
 
     @contextlib.contextmanager
-    def on_loopback(self):
+    def on_loopback(self, config=''):
         """For clients that know no unix sockets: its URL."""
         self.stop()
         with socket.create_server(('127.0.0.1', 0), backlog=1024) as self.listener:
-            self.start()
+            self.start(config)
             try:
                 yield f'http://127.0.0.1:{self.listener.getsockname()[1]}'
             finally:

@@ -4,27 +4,21 @@ password, into the hands of a fake core that says what it was given."""
 
 import contextlib
 import http.server
-import pathlib
 import random
 import socket
 import ssl
 import struct
 import subprocess
-import sys
 import threading
 
 import pytest
 
 import gateway as gw
-from fetching import FETCH, RELAY, RELAY_USER, Fetching, Silent, missing
+from fetching import FETCH, PASSWORD, REGISTRY_USER, RELAY, RELAY_USER, Fetching, Silent, make_registry, missing, ociimage
+from registry import free_port
 from test_templates import archive, ask, put, start, status, step, url, wait
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'lib'))
-
-import ociimage  # noqa: E402
-from registry import PASSWORD, USER, Registry, free_port  # noqa: E402
-
-LOGIN = {'type': 'registry', 'username': USER, 'password': PASSWORD}
+LOGIN = {'type': 'registry', 'username': REGISTRY_USER, 'password': PASSWORD}
 
 
 @pytest.fixture(scope='module')
@@ -38,11 +32,7 @@ def layout(tmp_path_factory):
 def registry(tmp_path_factory, layout):
     if missing():
         pytest.skip(missing())
-    made = Registry(tmp_path_factory.mktemp('registry'), True, 'IP:127.0.0.1,DNS:registry.test,DNS:inside.test')
-    made.push(layout, 'team/app:1')
-    for d in (made.directory, *list(made.directory.parents)[:2]):
-        d.chmod(d.stat().st_mode | 0o055)
-    made.name = f'registry.test:{made.port}'
+    made = make_registry(tmp_path_factory.mktemp('registry'), layout)
     yield made
     made.stop()
 

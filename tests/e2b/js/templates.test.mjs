@@ -43,9 +43,24 @@ test('names and tags', async () => {
         assert.equal(await sandbox.kill(), true)
 })
 
+// Of a registry with a password, of the image's name and the registry's user.
+const login = () => ({ username: process.env.CUBE_IMAGE_USER, password: process.env.CUBE_IMAGE_PASSWORD })
+test('an image that is fetched', { skip: !process.env.CUBE_IMAGE }, async () => {
+        const lines = []
+        const of = (credentials) => Template().fromImage(process.env.CUBE_IMAGE, credentials).runCmd('make all')
+        await Template.build(of(login()), 'imaged', { onBuildLogs: (entry) => lines.push(entry.message) })
+        for (const wanted of [`Fetching ${process.env.CUBE_IMAGE}`, 'Copying blob', '[1/1] RUN'])
+                assert.ok(lines.some((line) => line.includes(wanted)), `${wanted}: ${lines.join('\n')}`)
+        const sandbox = await Sandbox.create('imaged')
+        assert.equal(await sandbox.kill(), true)
+        await fails(BuildError, () => Template.build(of({ ...login(), password: 'no' }), 'bad'), 'could not be fetched')
+        await fails(BuildError, () => Template.build(of(), 'bad'), 'could not be fetched')
+})
+
 test('builds that fail', async () => {
         await fails(BuildError, () => Template.build(base().runCmd('true').runCmd('exit 1'), 'bad'), 'exit status 1')
         await fails(BuildError, () => Template.build(Template().fromTemplate('nosuch'), 'bad'), "template 'nosuch' not found")
-        await fails(BuildError, () => Template.build(Template().fromImage('nosuch:1'), 'bad'), "has no template 'nosuch:1'")
+        await fails(BuildError, () => Template.build(Template().fromImage('elsewhere.invalid/nosuch:1'), 'bad'),
+                'fetches no images from elsewhere.invalid')
         assert.equal(await Template.exists('bad'), false)
 })

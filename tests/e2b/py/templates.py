@@ -63,6 +63,23 @@ async def test_names_and_tags():
         assert await go(sandbox.kill())
 
 
+async def test_an_image_that_is_fetched():
+    image = os.environ.get("CUBE_IMAGE")
+    if not image:
+        return
+    login = {"username": os.environ["CUBE_IMAGE_USER"], "password": os.environ["CUBE_IMAGE_PASSWORD"]}
+    lines = []
+    await go(Template.build(Template().from_image(image, **login).run_cmd("make all"), "imaged",
+                            on_build_logs=lambda e: lines.append(e.message)))
+    text = "\n".join(lines)
+    for wanted in (f"Fetching {image}", "Copying blob", "[1/1] RUN"):
+        assert wanted in text, (wanted, text)
+    sandbox = await go(Sandbox.create("imaged"))
+    assert await go(sandbox.kill())
+    for wrong in ({**login, "password": "no"}, {}):
+        await fails(BuildException, lambda w=wrong: Template.build(Template().from_image(image, **w), "bad"), "could not be fetched")
+
+
 async def test_builds_that_fail():
     e = await fails(BuildException, lambda: Template.build(base().run_cmd("true").run_cmd("exit 1"), "bad"), "exit status 1")
     # The SDK tells whose step it was: this file's.
@@ -72,7 +89,8 @@ async def test_builds_that_fail():
         trace = trace.tb_next
     assert files[-1] == __file__, files
     for template, name, words in ((Template().from_template("nosuch"), "bad", "template 'nosuch' not found"),
-                                  (Template().from_image("nosuch:1"), "bad", "has no template 'nosuch:1'"),
+                                  (Template().from_image("elsewhere.invalid/nosuch:1"), "bad",
+                                   "fetches no images from elsewhere.invalid"),
                                   (base(), "Not a name!", "Invalid name")):
         await fails(BuildException, lambda t=template, n=name: Template.build(t, n), words)
     await fails(BuildException, lambda: Template.build(base(), "mine", memory_mb=3), "memoryMB has to be from")

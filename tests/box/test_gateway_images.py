@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates of images that clients of cube-gateway name: fetched by the real services of this host, built by cubed, and used."""
+
+import os
+import pathlib
+import pwd
+
+import pytest
+
+import cubetest
+from conftest import PAYLOAD
+from cubetest import wait_for
+from layoutserver import LayoutServer
+from ociimage import Layout, layer
+from registry import PASSWORD, USER
+from test_gateway import call, key, listening, output, show  # noqa: F401
+
+CONFIG = {"Env": ["MODE=image"], "User": "app", "WorkingDir": "/srv", "Entrypoint": ["echo", "the image's own"],
+          "ExposedPorts": {"80/tcp": {}}}
+LOGIN = {"type": "registry", "username": USER, "password": PASSWORD}
+
+
+def write(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    pathlib.Path(path).write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def registry(host, tmp_path_factory):
+    """Of an image with a guest's root file system; its name."""
+    top = tmp_path_factory.mktemp("registry")
+    image = Layout(top / "layout")
+    image.add_image([layer(("f", "etc/hostname", "x", 0o644, 0, {}))], CONFIG)
+    server = LayoutServer(top, image, "DNS:registry.test")
+    name = f"registry.test:{server.port}"
+    hosts = pathlib.Path("/etc/hosts").read_text(encoding="utf-8")
+    write("/etc/hosts", f"{hosts}127.0.0.1 registry.test\n")
+    write(f"/etc/containers/certs.d/{name}/ca.crt", (top / "certs/ca.crt").read_text())
+    write("/etc/cubed/gateway.conf.d/50-images.conf", f"[Gateway]\nImageRegistries={name}\nImageNetworks=127.0.0.1\n")
+    # The payload is a guest's kernel that does as a program of the image would.
+    write("/etc/cubed/cubed.conf.d/60-images.conf", f"[Guest]\nKernelPath={PAYLOAD}\n")
+    output("systemctl", "restart", "cubed.service")
+    yield name
+    server.stop()
+    write("/etc/hosts", hosts)
+    for path in ("/etc/cubed/gateway.conf.d/50-images.conf", "/etc/cubed/cubed.conf.d/60-images.conf"):
+        os.unlink(path)
+    output("systemctl", "restart", "cubed.service")
+
+
+def build(key, name, image, **more):  # noqa: F811
+    status, made = call("POST", "/v3/templates", key, {"name": name, "memoryMB": 128})
+    assert status == 202, made
+    path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
+    status, answer = call("POST", f"/v2{path}", key, {"fromImage": image, **more})
+    assert status == 202, answer
+    end = wait_for("the build", lambda: (s := call("GET", f"{path}/status", key)[1])["status"] in ("ready", "error") and s)
+    return made, end, "\n".join(e["message"] for e in end["logEntries"])
+
+
+def units():
+    return output("systemctl", "list-units", "--plain", "--no-legend", "--all", "cube-fetch*@*").split()
+
+
+def test_an_image_is_fetched_and_built_and_used(registry, key):  # noqa: F811
+    made, end, log = build(key, "imaged", f"{registry}/team/app:1", fromImageRegistry=LOGIN,
+                           steps=[{"type": "RUN", "args": ["who-and-where"]}])
+    assert end["status"] == "ready", log
+    assert "Copying blob" in log and "user /home/user" in log and "the image's own" not in log
+    wait_for("its services to end", lambda: units() == [])
+    status, sandbox = call("POST", "/v2/sandboxes", key, {"templateID": "imaged"})
+    assert status == 201, sandbox
+    assert output("cubectl", "exec", sandbox["sandboxID"], "who-and-where").strip() == "user /home/user"
+    assert "MODE=image" in output("cubectl", "exec", sandbox["sandboxID"], "env")
+    assert call("DELETE", f"/sandboxes/{sandbox['sandboxID']}", key)[0] == 204
+    wait_for("its removal", lambda: call("DELETE", "/templates/imaged", key)[0] == 204)
+
+
+def test_a_password_is_nowhere_and_nothing_is_left(registry, key):  # noqa: F811
+    _, end, log = build(key, "refused", f"{registry}/team/app:1", fromImageRegistry={**LOGIN, "password": "a wrong password"})
+    assert end["status"] == "error" and end["reason"]["step"] == "base" and "could not be fetched" in end["reason"]["message"], log
+    assert "authentication" in log or "unauthorized" in log, log
+    wait_for("its services to end", lambda: units() == [])
+    cubetest.run("journalctl", "--sync")
+    journal = output("journalctl", "-o", "export")
+    assert PASSWORD not in journal and "a wrong password" not in journal
+    assert [n for n in os.listdir("/var/tmp") if "cube-fetch" in n] == []
+
+
+def test_the_hosts_own_addresses_are_not_reached(registry, key):  # noqa: F811
+    write("/etc/cubed/gateway.conf.d/60-closed.conf", "[Gateway]\nImageNetworks=\n")
+    output("systemctl", "try-restart", "cube-gateway.service")
+    try:
+        _, end, log = build(key, "closed", f"{registry}/team/app:1", fromImageRegistry=LOGIN)
+    finally:
+        os.unlink("/etc/cubed/gateway.conf.d/60-closed.conf")
+    assert end["status"] == "error" and "not allowed by ruleset" in log, log
+    wait_for("the journal", lambda: "was not connected to" in output("journalctl", "-u", "cube-fetch-relay@*"))
+
+
+def test_only_the_gateway_asks(listening):  # noqa: F811
+    output("systemctl", "start", "cube-gateway.service")
+    for path in ("/run/cubed/fetch", "/run/cubed/fetch-relay"):
+        st = os.stat(path)
+        assert (st.st_mode & 0o777, st.st_uid) == (0o600, pwd.getpwnam("cube-gateway").pw_uid)
+    assert show("cube-fetch.socket", "ActiveState") == "active"
