@@ -128,6 +128,15 @@ static int append_programs(sd_bus_message *m, const BuildSpec *s) {
         return k;
 }
 
+static int append_force(sd_bus_message *m, const BuildSpec *s) {
+        size_t before = isempty(s->from_image) ? 0 : IMAGE_STEPS;
+
+        int k = s->force ? sd_bus_message_append(m, "{sv}", "no-cache", "b", true) : 0;
+        if (k >= 0 && s->force_step > 0)
+                k = sd_bus_message_append(m, "{sv}", "force-step", "u", (uint32_t) (before + s->force_step));
+        return k;
+}
+
 int build_call_append(sd_bus_message *m, const Build *b, const BuildSpec *s, int archives_fd) {
         int k = sd_bus_message_append(m, "{sv}", "tenant", "s", b->tenant);
 
@@ -143,5 +152,7 @@ int build_call_append(sd_bus_message *m, const Build *b, const BuildSpec *s, int
                 k = append_steps(m, s, archives_fd >= 0);
         if (k >= 0)
                 k = append_programs(m, s);
+        if (k >= 0)
+                k = append_force(m, s);
         return k < 0 ? k : append_network(m, &b->gateway->config);
 }

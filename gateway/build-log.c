@@ -88,6 +88,18 @@ static bool is_step_line(const char *line, unsigned *ret_step, const char **ret_
         return true;
 }
 
+void build_log_cached(BuildLog *l, unsigned n_cubed_steps, uint64_t usec) {
+        unsigned n = n_cubed_steps > l->n_before ? MIN(n_cubed_steps - l->n_before, l->n_steps) : 0, step = l->step;
+        char text[64];
+
+        while (l->n_cached < n) {
+                l->step = ++l->n_cached;
+                (void) snprintf(text, sizeof(text), "[%u/%u] CACHED", l->n_cached, l->n_steps);
+                build_log_add(l, LOG_LEVEL_INFO, usec, text);
+        }
+        l->step = step;
+}
+
 static void take_line(BuildLog *l, uint64_t usec) {
         const char *kind;
         size_t kind_size;
@@ -108,6 +120,9 @@ static void take_line(BuildLog *l, uint64_t usec) {
                         build_log_add(l, LOG_LEVEL_INFO, usec, l->line);
                 return;
         }
+        /* The first one that is run tells of those that are not. */
+        if (l->step == 0 && step > 0)
+                build_log_cached(l, step - 1, usec);
         l->hidden = step <= l->n_before || step > l->n_before + l->n_steps;
         l->step = step <= l->n_before ? 0 : MIN(step - l->n_before, l->n_steps);
         if (l->hidden)

@@ -29,6 +29,7 @@ typedef struct BuildLog {
         char line[4096];            /* the last one, which has no end yet */
         size_t line_size;
         unsigned step;              /* that is going on */
+        unsigned n_cached;          /* of the client's, those that were told not to be run */
         bool hidden;                /* not one of the client's */
         bool full;
 } BuildLog;
@@ -37,6 +38,8 @@ LogLevel log_level_from_string(const char *s);
 void build_log_add(BuildLog *l, LogLevel level, uint64_t usec, const char *message);
 /* What came, cut anywhere. */
 void build_log_feed(BuildLog *l, const char *text, size_t size, uint64_t usec);
+/* The first ones of cubed's steps were not run, as an earlier build has done them. */
+void build_log_cached(BuildLog *l, unsigned n_cubed_steps, uint64_t usec);
 /* Nothing more comes. */
 void build_log_end(BuildLog *l, uint64_t usec);
 void build_log_done(BuildLog *l);

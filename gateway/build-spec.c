@@ -191,6 +191,15 @@ static int parse_step(json_object *o, size_t at, BuildStep *ret, ErrorText *erro
         return parse_source(ret, at, error);
 }
 
+static int parse_force(json_object *step, size_t at, BuildSpec *ret, ErrorText *error) {
+        bool force = false;
+
+        int r = field_bool(step, "force", &force, error);
+        if (r >= 0 && force && ret->force_step == 0)
+                ret->force_step = at;
+        return r;
+}
+
 static int parse_steps(json_object *body, BuildSpec *ret, ErrorText *error) {
         json_object *steps;
 
@@ -205,7 +214,10 @@ static int parse_steps(json_object *body, BuildSpec *ret, ErrorText *error) {
         if (!ret->steps)
                 return -ENOMEM;
         for (; ret->n_steps < n; ret->n_steps++) {
-                int r = parse_step(json_object_array_get_idx(steps, ret->n_steps), ret->n_steps + 1, &ret->steps[ret->n_steps], error);
+                json_object *step = json_object_array_get_idx(steps, ret->n_steps);
+                int r = parse_step(step, ret->n_steps + 1, &ret->steps[ret->n_steps], error);
+                if (r >= 0)
+                        r = parse_force(step, ret->n_steps + 1, ret, error);
                 if (r < 0)
                         return r;
         }
@@ -259,6 +271,8 @@ int build_spec_parse(json_object *body, BuildSpec *ret, ErrorText *error) {
                 r = error_text(error, "startCmd or readyCmd has a character that stands for none");
         if (r >= 0 && isempty(ret->from_image) == isempty(ret->from_template))
                 r = error_text(error, "A template is built from an image or from another template: fromImage or fromTemplate");
+        if (r >= 0)
+                r = field_bool(body, "force", &ret->force, error);
         if (r >= 0)
                 r = parse_steps(body, ret, error);
         if (r < 0) {

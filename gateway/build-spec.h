@@ -32,6 +32,8 @@ typedef struct BuildSpec {
         const char *start, *ready;  /* NULL: none */
         BuildStep *steps;           /* owned */
         size_t n_steps;
+        bool force;                 /* nothing of it is taken from earlier builds */
+        size_t force_step;          /* nor of this step, from 1 on, and of those behind it; 0: of all of them it may be */
 } BuildSpec;
 
 /* The host's template that stands for an image: base for E2B's own, NAME:TAG for one of Docker's. -ENOENT: it has a registry,

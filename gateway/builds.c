@@ -249,6 +249,7 @@ static int on_job(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error
                 ask_later(b);
         else if (streq(state, "done")) {
                 build_log_end(&b->log, wall_usec());
+                build_log_cached(&b->log, (unsigned) info_u64(o, "CachedSteps"), wall_usec());
                 build_over(b, BUILD_READY);
                 forget_old_ones(b);
         } else {

@@ -126,7 +126,9 @@ static int new_job(Manager *m, uid_t owner, const char *kind, const char *step, 
 }
 
 static void log_steps(FakeJob *f, const TemplateWarmSpec *w) {
-        for (size_t i = 0; i < w->n_steps; i++) {
+        while (f->job.cached_steps < w->n_steps && streq(w->steps[f->job.cached_steps].args[0], "done before"))
+                f->job.cached_steps++;
+        for (size_t i = f->job.cached_steps; i < w->n_steps; i++) {
                 const TemplateStep *s = &w->steps[i];
 
                 (void) dprintf(log_fds[1], "[step %zu of %zu (%s)]\n", i + 1, w->n_steps, s->type);
@@ -205,6 +207,8 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
                 if (params->base)
                         log_directory(c->fd);
         }
+        if (params->no_cache || params->force_step > 0)
+                (void) dprintf(log_fds[1], "cache: %s, step %u is forced\n", params->no_cache ? "no" : "yes", params->force_step);
         if (params->warm)
                 log_steps((FakeJob *) *ret, params->warm);
         if (params->base)

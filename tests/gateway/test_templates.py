@@ -92,6 +92,27 @@ def test_a_log_has_pages_and_stays_as_it_was(client):
     assert command['step'] == '8' and command['level'] == 'info'
 
 
+def test_what_an_earlier_build_has_done_is_told(client):
+    before = step('RUN', 'done before')
+    for steps, cached in ([before, before, step('RUN', 'x')], [1, 2]), ([before, before], [1, 2]), ([step('RUN', 'x'), before], []):
+        build = built(client, 'cached', *steps)
+        entries = [e for e in status(client, build)['logEntries'] if e['message'].endswith('] CACHED')]
+        assert [(e['step'], e['message']) for e in entries] == [(str(i), f'[{i}/{len(steps)}] CACHED') for i in cached]
+
+
+def test_what_is_to_be_done_in_any_case(client):
+    def log(**body):
+        build = ask(client, 'forced')
+        start(client, build, **body)
+        return [e['message'] for e in wait(client, build)['logEntries'] if e['message'].startswith('cache: ')]
+    forced = [step('RUN', 'a'), {**step('RUN', 'b'), 'force': True}, {**step('RUN', 'c'), 'force': True}]
+    assert log(steps=[step('RUN', 'a')]) == []
+    assert log(steps=forced) == ['cache: yes, step 2 is forced']
+    assert log(steps=forced, force=True) == ['cache: no, step 2 is forced']
+    # Behind the two that give an image its user.
+    assert log(steps=forced, fromTemplate=None, fromImage='python') == ['cache: yes, step 4 is forced']
+
+
 def test_an_image_is_a_template_of_the_host_with_a_user(client):
     built(client, 'python')
     build = ask(client, 'imaged')
