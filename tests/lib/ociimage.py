@@ -37,9 +37,9 @@ class Layout:
         (self.directory / 'blobs/sha256' / digest).write_bytes(data)
         return {'mediaType': f'application/vnd.oci.image.{media}', 'digest': f'sha256:{digest}', 'size': len(data)}
 
-    def add_image(self, layers, config, name='latest'):
+    def add_image(self, layers, config, name='latest', level=9):
         """Its digest, too."""
-        tars = [self.add(gzip.compress(data, mtime=0), 'layer.v1.tar+gzip') for data in layers]
+        tars = [self.add(gzip.compress(data, level, mtime=0), 'layer.v1.tar+gzip') for data in layers]
         ids = [f'sha256:{hashlib.sha256(data).hexdigest()}' for data in layers]
         text = {'architecture': 'amd64', 'os': 'linux', 'config': config, 'rootfs': {'type': 'layers', 'diff_ids': ids}}
         manifest = {'schemaVersion': 2, 'mediaType': 'application/vnd.oci.image.manifest.v1+json', 'layers': tars,
