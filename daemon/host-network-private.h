@@ -54,8 +54,8 @@ struct HostNetwork {
 void slot_pool_start(HostNetwork *n);
 /* Those in line are told. */
 void slot_pool_fail(HostNetwork *n, int error, const char *message);
-/* Links may have gone. */
-void slot_pool_check(HostNetwork *n);
+/* The links of this slot may have gone; 0: of any. */
+void slot_pool_check(HostNetwork *n, uint32_t slot);
 /* Free ones are not as they should be any more. */
 void slot_pool_renew(HostNetwork *n);
 void slot_pool_cancel(HostNetwork *n, void *userdata);

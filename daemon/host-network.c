@@ -120,7 +120,7 @@ static void check_links(HostNetwork *n, uint32_t slot) {
         for (size_t i = 0; i < m->n_sandboxes; i++)
                 if (m->sandboxes[i]->slot != 0 && (slot == 0 || slot == m->sandboxes[i]->slot))
                         sandbox_check_links(m->sandboxes[i]);
-        slot_pool_check(n);
+        slot_pool_check(n, slot);
 }
 
 static void on_ready(HostNetwork *n, const NetResult *result) {

@@ -199,13 +199,14 @@ static void shrink(HostNetwork *n, size_t most) {
                 slot_close(n, &n->pool.slots[--n->pool.n]);
 }
 
-void slot_pool_check(HostNetwork *n) {
+void slot_pool_check(HostNetwork *n, uint32_t slot) {
         SlotPool *p = &n->pool;
         size_t kept = 0, before = p->n;
 
         for (size_t i = 0; i < before; i++) {
                 NetEntry entry;
-                if (net_client_get_entry(n->manager->net, p->slots[i].slot, &entry) == -ENOENT)
+                bool meant = slot == 0 || slot == p->slots[i].slot;
+                if (meant && net_client_get_entry(n->manager->net, p->slots[i].slot, &entry) == -ENOENT)
                         slot_close(n, &p->slots[i]);
                 else
                         p->slots[kept++] = p->slots[i];

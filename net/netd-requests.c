@@ -452,7 +452,8 @@ int netd_handle(Netd *n, const uint8_t *packet, size_t size) {
         return r;
 }
 
-static void send_event(Netd *n, NetEvent event, const TlvWriter *body) {
+/* False: cubed does not listen, and it is lost. */
+static bool send_event(Netd *n, NetEvent event, const TlvWriter *body) {
         struct pollfd p = { .fd = n->fd, .events = POLLOUT };
         PacketHeader h = {
                 .magic = NET_PROTO_MAGIC,
@@ -462,8 +463,8 @@ static void send_event(Netd *n, NetEvent event, const TlvWriter *body) {
         };
         struct iovec iov[2] = { { &h, sizeof(h) }, { body->data, body->size } };
 
-        if (tlv_writer_finish(body) >= 0 && poll(&p, 1, 0) == 1 && p.revents == POLLOUT)
-                (void) send_packet(n->fd, iov, body->size > 0 ? 2 : 1, NULL, 0);
+        return tlv_writer_finish(body) >= 0 && poll(&p, 1, 0) == 1 && p.revents == POLLOUT &&
+                send_packet(n->fd, iov, body->size > 0 ? 2 : 1, NULL, 0) >= 0;
 }
 
 static const char *const reasons[_NET_REASON_MAX] = {
@@ -498,7 +499,7 @@ void netd_tell_denied(Netd *n, const NetAuditEvent *event) {
         network_name_of(network_datapath(n->network), event->what.slot, event->what.tag, &event->what.remote, name);
         if (*name && !event->what.inbound)
                 tlv_put_str(&w, NET_TAG_NAME, name);
-        send_event(n, NET_EVENT_DENIED, &w);
+        (void) send_event(n, NET_EVENT_DENIED, &w);
 }
 
 void netd_tell_name_denied(Netd *n, const NameDenied *denied) {
@@ -509,7 +510,7 @@ void netd_tell_name_denied(Netd *n, const NameDenied *denied) {
         tlv_put_str(&w, NET_TAG_NAME, denied->name);
         tlv_put_str(&w, NET_TAG_ADDRESS, denied->address);
         tlv_put_u32(&w, NET_TAG_COUNT, denied->count);
-        send_event(n, NET_EVENT_NAME_DENIED, &w);
+        (void) send_event(n, NET_EVENT_NAME_DENIED, &w);
 }
 
 void netd_tell_uplink(Netd *n) {
@@ -517,16 +518,16 @@ void netd_tell_uplink(Netd *n) {
 
         tlv_put_str(&w, NET_TAG_UPLINK, network_uplink(n->network));
         tlv_put_u32(&w, NET_TAG_MTU, network_plan(n->network)->mtu);
-        send_event(n, NET_EVENT_UPLINK, &w);
+        (void) send_event(n, NET_EVENT_UPLINK, &w);
 }
 
 void netd_tell_links_gone(Netd *n, unsigned slot) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(REPLY_MAX);
 
-        tlv_put_u32(&w, NET_TAG_SLOT, slot);
-        send_event(n, NET_EVENT_LINKS_GONE, &w);
+        tlv_put_u32(&w, NET_TAG_SLOT, n->links_untold ? 0 : slot);
+        n->links_untold = !send_event(n, NET_EVENT_LINKS_GONE, &w);
 }
 
 void netd_tell_table(Netd *n) {
-        send_event(n, NET_EVENT_TABLE, &TLV_WRITER_INIT(0));
+        (void) send_event(n, NET_EVENT_TABLE, &TLV_WRITER_INIT(0));
 }

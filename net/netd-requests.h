@@ -15,6 +15,7 @@ typedef struct Netd {
         uint8_t *setup;        /* how it was asked for */
         size_t setup_size;
         NetdResolver *resolver; /* NULL before SETUP, or when it can't listen */
+        bool links_untold;     /* cubed has not listened when links went, and has to look at all */
         bool chains_known;     /* as forward_chains_find() told them; no ruleset has changed since */
         char chains[FORWARD_CHAINS_TEXT_MAX];
         int (*on_setup)(void *userdata);

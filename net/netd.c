@@ -64,6 +64,8 @@ static int on_sweep(sd_event_source *s, uint64_t usec, void *userdata) {
         Main *m = userdata;
 
         network_sweep(m->netd.network);
+        if (m->netd.links_untold)
+                netd_tell_links_gone(&m->netd, 0);
         return again_in(s, SWEEP_USEC);
 }
 

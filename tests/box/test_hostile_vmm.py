@@ -9,7 +9,7 @@ import dbus
 import pytest
 
 from cubetest import (NAME, ROOT, SANDBOX, at_rest, bus, ctl, ctl_ok, cubed_pid, journal, manager, manager_prop,
-                      nothing_left_since, options, run, sandbox, sandbox_ids, wait_for)
+                      nothing_left_since, options, prop, run, sandbox, sandbox_ids, wait_for)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIBEXEC = "/srv/cubed/hostile"
@@ -112,8 +112,9 @@ def test_a_flood_of_events_holds_nobody_up(hostile, mode):
 
 def test_descriptors_it_sends_are_closed(hostile):
     sandbox_id = hostile("fds")
-    time.sleep(1)
-    assert len(os.listdir(f"/proc/{cubed_pid()}/fd")) < 100
+    vmm = prop(sandbox_id, "VMMPID")
+    wait_for("it to send all", lambda: b"all are sent" in run("journalctl", "--no-pager", f"_PID={vmm}").stdout)
+    wait_for("cubed to have none of them", lambda: len(os.listdir(f"/proc/{cubed_pid()}/fd")) < 100)
     ctl_ok("kill", sandbox_id)
 
 

@@ -217,8 +217,11 @@ class NetdError(Exception):
 
 
 class Netd:
-    def __init__(self, pin_dir, runtime):
+    def __init__(self, pin_dir, runtime, room=None):
+        """room: bytes that it may have told and that nobody has read."""
         self.peer, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if room is not None:
+            child.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
         # as large as what may be asked
         self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self.peer.settimeout(20)
@@ -381,8 +384,8 @@ class Host:
         self.netns.ip('address add 198.51.100.2/24 dev up0', 'address add 2001:db8::2/64 dev up0 nodad', 'link set up0 up',
                       'route add default via 198.51.100.1', '-6 route add default via 2001:db8::1')
 
-    def start(self):
-        self.netd = Netd(self.directory, self.runtime)
+    def start(self, **more):
+        self.netd = Netd(self.directory, self.runtime, **more)
         self.answer, fds = self.netd.call(SETUP, **self.setup)
         self.entries = fds[0]
         return self

@@ -121,6 +121,20 @@ def test_links_that_somebody_takes_away_are_told(host):
     assert host.netd.no_event(netlab.EVENT_LINKS_GONE)
 
 
+def test_news_of_links_that_nobody_listened_to_are_told_later(make_host):
+    """Then all are to be looked at."""
+    host = make_host(start=False)
+    host.start(room=0)
+    doomed = [host.sandbox() for _ in range(20)]
+    for s in doomed:
+        host.netns.ip(f'link del cube{s.slot}')
+    wait(lambda: elements(host, 'slots') == 0)
+    told = []
+    while 0 not in told:
+        told.append(host.netd.wait_event(netlab.EVENT_LINKS_GONE, 20)['slot'])
+    assert 1 < len(told) < 20 and told[:-1] == [s.slot for s in doomed][:len(told) - 1]
+
+
 def test_a_kept_address_comes_back(host):
     s = host.sandbox()
     host.netd.call(netlab.SLOT_KEEP, slot=s.slot)

@@ -8,7 +8,6 @@ import textwrap
 
 import pytest
 
-from gateway import bus_host
 from ingress import DOMAIN, HTTPS, Ingress
 
 pytestmark = pytest.mark.skipif("CUBE_E2B_SDKS" not in os.environ,
@@ -34,9 +33,11 @@ PYTHON = """
 import sys
 from e2b import *
 def reachable(sandbox):
-    print(sandbox.sandbox_id, flush=True)
-    assert sys.stdin.readline() == 'linked\\n'
+    print('link', sandbox.sandbox_id, flush=True)
+    assert sys.stdin.readline() == 'done\\n'
     return sandbox
+def kill(sandbox):
+    print('kill', sandbox.sandbox_id, flush=True)
 """
 JS = """
 import assert from 'node:assert/strict'
@@ -46,9 +47,12 @@ const e2b = `${process.env.CUBE_SDK}/node_modules/e2b`
 const { Sandbox, TimeoutError } = await import(`${e2b}/${JSON.parse(readFileSync(`${e2b}/package.json`)).module}`)
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 async function reachable(sandbox) {
-        console.log(sandbox.sandboxId)
-        assert.equal((await answers.next()).value, 'linked')
+        console.log('link', sandbox.sandboxId)
+        assert.equal((await answers.next()).value, 'done')
         return sandbox
+}
+function kill(sandbox) {
+        console.log('kill', sandbox.sandboxId)
 }
 """
 
@@ -76,19 +80,23 @@ def ingress(started):
 
 @pytest.fixture
 def sdk(ingress, tmp_path):
-    """Runs a program, and gives each sandbox that it wants to reach its link."""
+    """Runs a program. Each sandbox that it wants to reach is given its link, and those that it wants killed by the host are."""
     (tmp_path / 'resolv.conf').write_text('nameserver 127.0.0.1\noptions timeout:5\n')
     env = {'PATH': os.environ['PATH'], 'E2B_DOMAIN': f'{DOMAIN}:{HTTPS}', 'SSL_CERT_FILE': str(ingress.ca),
            'NODE_EXTRA_CA_CERTS': str(ingress.ca), 'E2B_API_KEY': ingress.gateway.key()}
 
-    def run(*argv, linked=lambda sandbox: None, **variables):
+    def run(*argv, **variables):
         inside = ingress.inside('sh', '-c', CLIENT, tmp_path / 'resolv.conf', *argv)
         client = subprocess.Popen(['unshare', '--mount', *inside], env=env | variables, text=True, stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for sandbox in iter(client.stdout.readline, ''):
-            ingress.link(sandbox.strip())
-            linked(sandbox.strip())
-            client.stdin.write('linked\n')
+        for line in iter(client.stdout.readline, ''):
+            what, sandbox = line.split()
+            if what == 'kill':
+                ingress.gateway.host.ctl('kill', sandbox)
+                continue
+            assert what == 'link'
+            ingress.link(sandbox)
+            client.stdin.write('done\n')
             client.stdin.flush()
         _, errors = client.communicate(timeout=120)
         assert client.returncode == 0, errors
@@ -112,17 +120,6 @@ def js(sdk, tmp_path):
     return run
 
 
-@pytest.fixture
-def kill_soon(ingress):
-    """Kills a sandbox while a program is in the middle of something."""
-    killers = []
-
-    def kill(sandbox):
-        killers.append(ingress.gateway.host.start(['sh', '-c', 'sleep 2; exec "$@"', 'sh', bus_host.CUBECTL, 'kill', sandbox]))
-    yield kill
-    assert [k.wait(30) for k in killers] == [0]
-
-
 def test_life(python):
     python("""
         sandbox = reachable(Sandbox.create('python', timeout=60))
@@ -138,18 +135,21 @@ def test_life(python):
     """)
 
 
-def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that(python, kill_soon):
+def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that(python):
     python("""
         sandbox = reachable(Sandbox.create('python', timeout=60))
         lines = []
+        def begun(line):
+            lines.append(line)
+            kill(sandbox)
         try:
-            sandbox.commands.run('echo begun; sleep 60', on_stdout=lines.append, timeout=50)
+            sandbox.commands.run('echo begun; sleep 60', on_stdout=begun, timeout=50)
         except TimeoutException as e:
             assert 'sandbox was killed or reached its end of life' in str(e), e
         else:
             raise AssertionError('it goes on')
         assert lines == ['begun\\n']
-    """, linked=kill_soon)
+    """)
 
 
 def test_a_server_in_a_sandbox_without_public_traffic(python):
@@ -159,13 +159,13 @@ def test_a_server_in_a_sandbox_without_public_traffic(python):
         sandbox.commands.run('python3 -m http.server 8000', background=True, cwd='/tmp')
         url = f'https://{sandbox.get_host(8000)}/'
         def get(**headers):
-            for _ in range(20):
+            while True:  # until the server listens
                 try:
                     return urllib.request.urlopen(urllib.request.Request(url, headers=headers)).status
                 except urllib.error.HTTPError as e:
                     if e.code != 502:
                         return e.code
-                    time.sleep(0.5)
+                    time.sleep(0.02)
         assert get() == 403
         assert get(**{'e2b-traffic-access-token': sandbox.traffic_access_token}) == 200
     """)
@@ -187,9 +187,9 @@ def test_life_in_javascript(js):
     """)
 
 
-def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that_in_javascript(js, kill_soon):
+def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that_in_javascript(js):
     js("""
         const sandbox = await reachable(await Sandbox.create('python', { timeoutMs: 60000 }))
-        const call = sandbox.commands.run('echo begun; sleep 60', { timeoutMs: 50000 })
+        const call = sandbox.commands.run('echo begun; sleep 60', { timeoutMs: 50000, onStdout: () => kill(sandbox) })
         await assert.rejects(call, (e) => e instanceof TimeoutError && e.message.includes('sandbox was killed or reached its end of life'))
-    """, linked=kill_soon)
+    """)

@@ -8,6 +8,7 @@
 
 #include "base/fd-util.h"
 #include "base/packet-client.h"
+#include "daemon/host-network-private.h"
 #include "tests/unit/fake-netd.h"
 
 static void check(bool ok, const char *what) {
@@ -70,7 +71,7 @@ FakeRequest fake_netd_take(FakeNetd *f, NetOp op) {
         int fds[PACKET_FDS_LIMIT];
         size_t n_fds;
 
-        for (unsigned i = 0; i < 100 && !readable(f, 0); i++)
+        for (unsigned i = 0; i < 1000 && !readable(f, 0); i++)
                 (void) sd_event_run(f->manager->event, 50 * USEC_PER_MSEC);
         check(readable(f, 0), "no request came");
         ssize_t n = recv_packet(f->fd, packet, sizeof(packet), fds, ELEMENTSOF(fds), &n_fds);
@@ -86,9 +87,12 @@ FakeRequest fake_netd_take(FakeNetd *f, NetOp op) {
 }
 
 bool fake_netd_idle(FakeNetd *f) {
+        const SlotPool *p = &f->manager->network->pool;
+
         run_loop(f);
-        /* Longer than a pool waits before it is filled. */
-        (void) poll(NULL, 0, 50);
+        /* Filling it waits for a moment; after a failure for long, and then nothing comes. */
+        while (p->timer && p->delay_usec == 0 && sd_event_source_get_enabled(p->timer, NULL) > 0)
+                (void) sd_event_run(f->manager->event, UINT64_MAX);
         run_loop(f);
         return !readable(f, 0);
 }

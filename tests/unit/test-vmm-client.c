@@ -476,8 +476,8 @@ TEST(what_waits_has_its_time_out_and_is_not_sent_behind_it) {
         assert_ok(vmm_client_call(client, VMM_OP_STOP, NULL, NULL, 0, UINT64_MAX, on_reply, &stop));
         assert_ok(vmm_client_stream(client, AGENT_STREAM_TCP, NULL, ends[0], 1000, on_answer, &stream));
         ends[0] = safe_close(ends[0]);
-        usleep(150000);
-        turn();
+        while (late.n == 0 || stream.n == 0)
+                assert_ok(sd_event_run(event, UINT64_MAX));
         assert_true(late.n == 1 && late.error == -ETIMEDOUT && stream.n == 1 && stream.error == -ETIMEDOUT);
         /* Nobody keeps the other end of the stream. */
         assert_eq(read(ours, &byte, 1), 0);
@@ -532,8 +532,8 @@ TEST(too_many_requests_and_time_outs) {
         for (unsigned i = 0; i < VMM_AGENT_PENDING_MAX; i++)
                 assert_ok(vmm_client_agent(client, AGENT_PING, NULL, i == 0 ? 1000 : UINT64_MAX, on_answer, a + i));
         assert_eq(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, a + VMM_AGENT_PENDING_MAX), -EBUSY);
-        usleep(150000);
-        turn();
+        while (a[0].n == 0)
+                assert_ok(sd_event_run(event, UINT64_MAX));
         assert_eq(a[0].error, -ETIMEDOUT);
         assert_eq(a[1].n, 0);
         client = vmm_client_free(client);
