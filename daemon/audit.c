@@ -9,9 +9,9 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/denials.h"
 #include "base/parse.h"
 #include "daemon/audit.h"
-#include "daemon/audit-denials.h"
 #include "daemon/host-network.h"
 #include "daemon/log.h"
 
@@ -39,7 +39,7 @@ struct Audit {
         size_t first, n_queued;
         uint64_t lost, lost_reported;
 
-        AuditDenials denials;
+        Denials denials;
         sd_event_source *denials_told;      /* off unless some wait to be told */
 };
 
@@ -665,17 +665,18 @@ void audit_snapshot_remove(Audit *a, const Snapshot *s, uid_t actor) {
         audit_submit(a, &b);
 }
 
-static void tell_denials(Audit *a, uid_t uid, uint32_t count) {
+/* whom is "": of more than there was room for. */
+static void tell_denials(Audit *a, const char *whom, uint32_t count) {
         Builder b;
 
         begin(&b, AUDIT_ID_DENIED, "denied", LOG_NOTICE);
         add(&b, "CUBE_ACTION", "several");
         add(&b, "CUBE_COUNT", "%u", count);
-        if (uid == AUDIT_UID_NONE) {
+        if (isempty(whom)) {
                 add(&b, "MESSAGE", "Denied: %u more calls, of several uids", count);
         } else {
-                add(&b, "CUBE_ACTOR_UID", "%u", (unsigned) uid);
-                add(&b, "MESSAGE", "Denied: %u more calls by uid %u", count, (unsigned) uid);
+                add(&b, "CUBE_ACTOR_UID", "%s", whom);
+                add(&b, "MESSAGE", "Denied: %u more calls by uid %s", count, whom);
         }
         audit_submit(a, &b);
 }
@@ -683,17 +684,17 @@ static void tell_denials(Audit *a, uid_t uid, uint32_t count) {
 static int on_denials(sd_event_source *source, uint64_t usec, void *userdata);
 
 static void tell_all_denials(Audit *a, uint64_t now) {
+        char whom[DENIALS_WHOM_MAX];
         uint32_t count;
-        uid_t uid;
 
-        while ((count = audit_denials_take(&a->denials, now, &uid)) > 0)
-                tell_denials(a, uid, count);
+        while ((count = denials_take(&a->denials, now, whom)) > 0)
+                tell_denials(a, whom, count);
 }
 
 /* Tells those whose interval has ended, and sees to it that it is called for the others. */
 static void settle_denials(Audit *a) {
         tell_all_denials(a, now_usec());
-        uint64_t next = audit_denials_next(&a->denials);
+        uint64_t next = denials_next(&a->denials);
         if (next == UINT64_MAX || !a->event)
                 return;
         if (!a->denials_told) {
@@ -710,11 +711,13 @@ static int on_denials(sd_event_source *source, uint64_t usec, void *userdata) {
 }
 
 void audit_denied(Audit *a, uid_t actor, const char *action, const char *object) {
+        char whom[DENIALS_WHOM_MAX];
         Builder b;
 
         if (!a)
                 return;
-        bool told = audit_denials_admit(&a->denials, actor, now_usec());
+        (void) snprintf(whom, sizeof(whom), "%u", (unsigned) actor);
+        bool told = denials_admit(&a->denials, whom, now_usec());
         settle_denials(a);
         if (!told)
                 return;

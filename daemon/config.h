@@ -75,6 +75,8 @@ typedef struct Config {
         uint32_t max_sandboxes;            /* MaxSandboxes=1000; CONFIG_UNLIMITED */
         uint32_t max_sandboxes_per_user;   /* MaxSandboxesPerUser=100; those of his tenants don't count */
         uint32_t max_sandboxes_per_tenant; /* MaxSandboxesPerTenant=100; of each that has a name */
+        uint32_t max_snapshots_per_user, max_snapshots_per_tenant; /* MaxSnapshotsPerUser=100 ..., as of sandboxes */
+        uint64_t max_snapshot_bytes_per_user, max_snapshot_bytes_per_tenant; /* MaxSnapshotBytesPerUser=64G ...; UINT64_MAX = any */
         uint64_t max_mem_bytes;            /* MaxMemoryPerSandbox=; 0 = the host's RAM */
         uint32_t checkpoints_max;          /* CheckpointsMax=16; of one sandbox */
         uint64_t checkpoint_bytes_max;     /* CheckpointBytesMax=4G */

@@ -125,6 +125,7 @@ struct SandboxPrivate {
         uint64_t deadline_boot_usec; /* CLOCK_BOOTTIME; UINT64_MAX = none */
         uint64_t active_boot_usec;   /* CLOCK_BOOTTIME: when it was last seen not idle */
         bool idle_asking, idle_was_busy;
+        uint32_t n_snapshots_asked; /* that are to be kept, and are not yet */
         sd_event_source *deadline_timer, *idle_timer, *step_timer, *stop_timer, *finish_source, *save_timer;
 
         VmmExitReason kill_reason; /* why we killed it, if so */
@@ -184,6 +185,8 @@ void sandbox_touch(Sandbox *s);
 int sandbox_apply_spec(Sandbox *s, const SandboxSpec *spec, sd_bus_error *error);
 /* Rounds it up. t: NULL when it is gone. */
 int sandbox_check_memory(const Manager *m, const Template *t, uint64_t *mem_bytes, sd_bus_error *error);
+/* snapshot-quota.c: may its owner keep one more? */
+int sandbox_check_snapshot_quota(const Sandbox *s, sd_bus_error *error);
 
 /* sandbox-prepare.c: directory, control socket, exit file, console, overlay, KVM */
 int sandbox_prepare(Sandbox *s, sd_bus_error *error);

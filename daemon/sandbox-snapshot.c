@@ -25,7 +25,14 @@ static void taking_free(Taking *t) {
         free(t);
 }
 
+/* In the quota of snapshots. */
+static void count(const Taking *t, int by) {
+        if (t->kind == SNAPSHOT_USER)
+                t->sandbox->priv->n_snapshots_asked += (uint32_t) by;
+}
+
 static void finish(Taking *t, const sd_bus_error *error, Snapshot *n) {
+        count(t, -1);
         if (n)
                 audit_snapshot(t->sandbox->manager->audit, t->sandbox, n, t->figures.pause_usec, t->figures.n_pages);
         t->done(t->sandbox, error, n, t->userdata);
@@ -94,6 +101,7 @@ static void on_drop(Sandbox *s, Turn *turn, const sd_bus_error *error) {
         Taking *t = (Taking *) turn;
 
         t->done(s, error, NULL, t->userdata);
+        count(t, -1);
         t->sandbox = NULL;
         if (t->turn.started && !t->capture)
                 return; /* on its way to disk: on_synced() comes */
@@ -103,6 +111,8 @@ static void on_drop(Sandbox *s, Turn *turn, const sd_bus_error *error) {
 
 int sandbox_snapshot(Sandbox *s, SnapshotKind kind, const char *name, SnapshotTaken done, void *userdata, sd_bus_error *error) {
         int r = sandbox_check_running(s, error);
+        if (r >= 0 && kind == SNAPSHOT_USER)
+                r = sandbox_check_snapshot_quota(s, error);
         if (r < 0)
                 return r;
 
@@ -117,8 +127,11 @@ int sandbox_snapshot(Sandbox *s, SnapshotKind kind, const char *name, SnapshotTa
                 .done = done,
                 .userdata = userdata,
         };
+        count(t, 1);
         r = name && !t->name ? sd_bus_error_set_errno(error, ENOMEM) : sandbox_take_turn(s, &t->turn, error);
-        if (r < 0)
+        if (r < 0) {
+                count(t, -1);
                 taking_free(t);
+        }
         return r;
 }

@@ -16,6 +16,7 @@
 #include "gateway/image-fetch.h"
 #include "gateway/ingress.h"
 #include "gateway/log.h"
+#include "gateway/refusals.h"
 #include "gateway/uploads.h"
 
 #define KEYS_FILE "keys.json"
@@ -217,6 +218,8 @@ static int start(Gateway *g, int listen_fd, const char *ingress) {
         if (r >= 0)
                 r = endings_new(g->bus, &g->endings);
         if (r >= 0)
+                r = refusals_new(g->event, &g->refusals);
+        if (r >= 0)
                 r = metrics_new(&g->metrics);
         if (r >= 0)
                 r = builds_new(g, &g->builds);
@@ -240,6 +243,7 @@ static int start(Gateway *g, int listen_fd, const char *ingress) {
 
 static void stop(Gateway *g) {
         http_server_free(g->http);
+        refusals_free(g->refusals);
         ingress_free(g->ingress);
         bus_keys_free(g->bus_keys);
         builds_free(g->builds);

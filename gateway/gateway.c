@@ -11,8 +11,11 @@
 #include "gateway/endings.h"
 #include "gateway/ingress.h"
 #include "gateway/log.h"
+#include "gateway/refusals.h"
 #include "gateway/routes.h"
 
+/* As proxies name it in their logs, for want of an answer. */
+#define STATUS_LEFT 499U
 /* What is read of a refused one. */
 #define DISCARD_MAX (128U * 1024U * 1024U)
 #define BODIES (64U)
@@ -128,6 +131,8 @@ static bool on_hold(Request *r, void *userdata) {
 }
 
 static void on_done(Request *r, void *userdata) {
+        Gateway *g = userdata;
+
         cubed_drop(r);
         r->share = share_put(r->share);
         if (r->url.text && route_is_open(r))
@@ -136,9 +141,11 @@ static void on_done(Request *r, void *userdata) {
                 r->target[strcspn(r->target, "?")] = 0;
         const AuditRequest a = {
                 .key = r->key, .tenant = r->tenant, .method = r->method, .path = r->target, .sandbox = r->sandbox_id,
-                .status = r->status,
+                .status = r->status ?: STATUS_LEFT,
         };
-        audit_request(&a);
+        bool refused = isempty(r->key) || r->status == MHD_HTTP_TOO_MANY_REQUESTS;
+        if (!refused || refusals_admit(g->refusals, r->key))
+                audit_request(&a);
 }
 
 int gateway_listen(Gateway *g, int listen_fd) {

@@ -22,6 +22,7 @@ typedef struct Cubed Cubed;
 typedef struct Builds Builds;
 typedef struct Endings Endings;
 typedef struct Ingress Ingress;
+typedef struct Refusals Refusals;
 
 struct Gateway {
         sd_event *event;
@@ -34,6 +35,7 @@ struct Gateway {
         BusKeys *bus_keys;
         Metrics *metrics;
         Endings *endings;
+        Refusals *refusals;
         Ingress *ingress;
         GatewayConfig config;
         HostKey host_key;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/parse.h"
+#include "gateway/labels.h"
 #include "gateway/list-query.h"
 #include "gateway/sandbox-json.h"
 
@@ -176,21 +177,28 @@ static bool metadata_matches(json_object *p, json_object *wanted) {
         return all;
 }
 
-int list_select(json_object *found, const ListQuery *q, json_object *listed) {
-        size_t limit = q->whole ? LIST_WHOLE : q->limit;
+/* About: what clients give is what makes the difference. */
+static size_t bytes_of(json_object *listed) {
+        size_t n = json_object_array_length(listed), bytes = n * 1024;
 
+        for (size_t i = 0; i < n; i++)
+                bytes += strlen(info_string(info_get(json_object_array_get_idx(listed, i), "Labels"), LABEL_METADATA));
+        return bytes;
+}
+
+int list_select(json_object *found, const ListQuery *q, json_object *listed) {
         for (size_t i = 0; i < json_object_array_length(found); i++) {
                 json_object *p = json_object_array_get_idx(json_object_array_get_idx(found, i), 1);
                 if (!metadata_matches(p, q->metadata))
                         continue;
-                if (json_object_array_length(listed) == limit)
+                if (!q->whole && json_object_array_length(listed) == q->limit)
                         return 1;
                 if (json_object_array_add(listed, json_object_get(p)) < 0) {
                         json_object_put(p);
                         return -ENOMEM;
                 }
         }
-        return 0;
+        return q->whole && bytes_of(listed) > LIST_WHOLE_BYTES_MAX ? -E2BIG : 0;
 }
 
 json_object *list_to_json(json_object *listed) {

@@ -9,8 +9,9 @@
 #include "gateway/url.h"
 
 #define LIST_LIMIT 100U
-/* Of the paths that have no pages. */
+/* Of the paths that have no pages: as many as cubed tells at once, and so much in all. */
 #define LIST_WHOLE 1000U
+#define LIST_WHOLE_BYTES_MAX (32U * 1024U * 1024U)
 
 typedef struct ListQuery {
         json_object *metadata;        /* owned; NULL: any */
@@ -35,7 +36,8 @@ void list_query_done(ListQuery *q);
 /* What cubed is to find: FindSandboxes' a{sv}. after: where the page before ended; NULL: the query's own start. */
 int list_query_append(sd_bus_message *m, const ListQuery *q, uid_t owner, const char *tenant, const char *after);
 /* Takes what belongs on the page out of what was found, an array of (path, properties) in cubed's order. listed: an array of
- * properties. 1: it is full, and there is more; 0: what follows may belong on it. */
+ * properties. 1: it is full, and there is more; 0: what follows may belong on it. -E2BIG: it is more than can be told without
+ * pages. */
 int list_select(json_object *found, const ListQuery *q, json_object *listed);
 /* The page as clients see it; NULL without memory. */
 json_object *list_to_json(json_object *listed);

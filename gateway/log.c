@@ -90,6 +90,16 @@ void audit_request(const AuditRequest *a) {
                                "CUBE_STATUS=%u", a->status, NULL);
 }
 
+void audit_refused(const char *key, uint32_t count) {
+        if (!in_journal) {
+                fprintf(stderr, "CUBE_KEY=%s CUBE_COUNT=%u more requests were refused\n", strempty(key), count);
+                return;
+        }
+        (void) sd_journal_send("MESSAGE=Key %s: %u more requests were refused", !key ? "of several" : isempty(key) ? "unknown" : key,
+                               count, "MESSAGE_ID=" AUDIT_ID_REQUEST, "PRIORITY=%d", LOG_NOTICE, "CUBE_KEY=%s", strempty(key),
+                               "CUBE_REQUEST=several", "CUBE_COUNT=%u", count, NULL);
+}
+
 void audit_key(const char *what, const char *id, const char *tenant, const char *name, uid_t actor) {
         char text[TEXT_MAX * 4 + 1];
 

@@ -25,9 +25,11 @@ typedef struct AuditRequest {
         const char *key, *tenant;        /* "" when no key was known */
         const char *method, *path;       /* as the client sent it */
         const char *sandbox;             /* "" for none */
-        unsigned status;
+        unsigned status;                 /* 499: its client left before it was answered */
 } AuditRequest;
 
 void audit_request(const AuditRequest *a);
+/* So many more that were refused, with 401 or 429: of a key, of those without a valid one (""), or of several (NULL). */
+void audit_refused(const char *key, uint32_t count);
 /* what is "created" or "revoked" */
 void audit_key(const char *what, const char *id, const char *tenant, const char *name, uid_t actor);

@@ -11,7 +11,7 @@ static void ask(Request *r, const ListQuery *q, const char *after);
 static void reply_page(Request *r, const ListQuery *q, bool more) {
         char token[LIST_TOKEN_MAX];
 
-        if (more && !q->whole)
+        if (more)
                 request_add_header(r, "X-Next-Token", list_token(r->listed, token));
         request_reply_json(r, MHD_HTTP_OK, list_to_json(r->listed));
 }
@@ -26,7 +26,9 @@ static void go_on(Request *r, sd_bus_message *reply, const ListQuery *q) {
         if (k >= 0)
                 k = list_select(found, q, r->listed);
         json_object_put(found);
-        if (k < 0)
+        if (k == -E2BIG)
+                request_reply_error(r, MHD_HTTP_BAD_REQUEST, "These are too many sandboxes for one answer; GET /v2/sandboxes has pages");
+        else if (k < 0)
                 reply_errno(r, k);
         else if (k == 0 && *next)
                 ask(r, q, next);

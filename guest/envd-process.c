@@ -332,6 +332,8 @@ static void process_send_signal_call(ConnectCall *call, json_object *request) {
         int r = program_kill(p, (int) number);
         if (r < 0)
                 connect_fail(call, r == -ESRCH ? CONNECT_NOT_FOUND : CONNECT_INTERNAL, "error sending signal: %s", strerror(-r));
+        else if (number == SIGKILL)
+                program_await_exit(p, call);
         else
                 reply_nothing(call);
 }

@@ -152,6 +152,31 @@ void program_listen(Program *p, ConnectCall *call) {
                 add_listener(p, call);
 }
 
+/* Those that wait for its exit */
+
+static void killer_gone(ConnectCall *call) {
+        Program *p = call->owner;
+
+        LIST_REMOVE(p->killers, call);
+}
+
+void program_await_exit(Program *p, ConnectCall *call) {
+        LIST_PREPEND(p->killers, call);
+        call->owner = p;
+        call->gone = killer_gone;
+}
+
+static void answer_killers(Program *p) {
+        while (p->killers) {
+                _cleanup_json_ json_object *nothing = json_object_new_object();
+                ConnectCall *call = p->killers;
+
+                LIST_REMOVE(p->killers, call);
+                call->gone = NULL;
+                connect_reply(call, nothing);
+        }
+}
+
 /* Output */
 
 static void output_ended(ProgramOutput *o) {
@@ -312,6 +337,7 @@ void program_close_input(Program *p) {
 /* Life */
 
 void program_free(Program *p) {
+        answer_killers(p);
         while (p->listeners)
                 connect_end(p->listeners);
         while (p->inputs) {
@@ -408,6 +434,7 @@ static void on_exited(Waiter *w) {
         p->exit_signal = p->process->exit_signal;
         p->process->waited = true;
         process_remove_waiter(w);
+        answer_killers(p);
         try_end(p);
 }
 

@@ -40,6 +40,7 @@ struct Program {
         ProgramInput *inputs;   /* first to be written first */
         bool input_ends;        /* after those */
         ConnectCall *listeners;
+        ConnectCall *killers;   /* of those that killed it: they are answered when it is gone */
         ConnectCall *starter;   /* of them, and its time-out is the program's */
         uint64_t timeout_usec;
         LoopSource timer;       /* time-out, then the time that it is still known */
@@ -53,6 +54,8 @@ void program_free(Program *p);
 Program *program_find(Agent *a, uint32_t pid, const char *tag, bool ended);
 void program_listen(Program *p, ConnectCall *call);
 int program_kill(Program *p, int signal);
+/* Answers the call with an empty message once the program has exited. */
+void program_await_exit(Program *p, ConnectCall *call);
 
 /* Of a call whose data was written, or of an error that it met; it has to answer, or to take it for answered. */
 typedef void (*ProgramWritten)(ConnectCall *call, const Program *p, int error);

@@ -118,6 +118,23 @@ def test_a_canary_key_is_found_nowhere(key, template):
     assert re.search(r"Max core file size +0 +0 ", limits)
 
 
+def test_no_entry_of_a_key_is_dropped_by_the_journal(key):
+    """Whatever bound the host has set for its units."""
+    drop_in = pathlib.Path("/run/systemd/journald.conf.d/50-test.conf")
+    drop_in.parent.mkdir(exist_ok=True)
+    drop_in.write_text("[Journal]\nRateLimitIntervalSec=10min\nRateLimitBurst=5\n")
+    output("systemctl", "restart", "systemd-journald", UNIT)
+    try:
+        for n in range(100):
+            assert call("GET", f"/v2/sandboxes?n=entry{n}", key)[0] in (200, 429)
+        run("journalctl", "--sync")
+        lines = output("journalctl", "-u", UNIT, "-o", "cat", "--no-pager")
+        assert [n for n in range(100) if f"n=entry{n}:" not in lines] == []
+    finally:
+        drop_in.unlink()
+        output("systemctl", "restart", "systemd-journald")
+
+
 def broken(path, content):
     """In place of what is there, until the end of the test."""
     @contextlib.contextmanager

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two tenants of the gateway, which cubed keeps apart: as it comes, with the configuration that it comes with."""
 
+import concurrent.futures
 import ctypes
 import errno
 import json
@@ -42,7 +43,7 @@ def snapshots():
 @pytest.fixture
 def acme_and_evil(template):
     before = snapshots()
-    DROP_IN.write_text("[Limits]\nMaxSandboxesPerTenant=2\n")
+    DROP_IN.write_text("[Limits]\nMaxSandboxesPerTenant=2\nMaxSnapshotsPerTenant=2\n")
     output("systemctl", "reload", "cubed.service")
     output("systemctl", "start", SOCKET)
     yield Client("acme"), Client("evil")
@@ -138,3 +139,19 @@ def test_it_outlives_cubed_and_a_pause(acme_and_evil, template):
     assert evil.call("GET", "/snapshots", 200) == [taken] and acme.call("GET", "/snapshots", 200) == []
     evil.call("POST", f"/sandboxes/{paused}/connect", 201, {"timeout": 60})
     assert (prop(running, "Tenant"), prop(paused, "Tenant")) == ("acme", "evil")
+
+
+def test_each_may_keep_so_many_snapshots(acme_and_evil, template):
+    """However many are asked for at once."""
+    acme, evil = acme_and_evil
+    first, second, theirs = acme.create(template()), acme.create(template()), evil.create(template())
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(call, "POST", f"/sandboxes/{i}/snapshots", acme.key, {}) for i in (first, second) * 3]
+        answers = [a.result() for a in asked]
+    assert sorted(status for status, _ in answers) == [201, 201, 429, 429, 429, 429], answers
+    assert all("MaxSnapshotsPerTenant=" in answer["message"] for status, answer in answers if status == 429)
+    evil.call("POST", f"/sandboxes/{theirs}/snapshots", 201, {})
+    taken = [answer["snapshotID"] for status, answer in answers if status == 201]
+    assert call("DELETE", f"/templates/{taken[0].replace(':', '%3A')}", acme.key)[0] == 204
+    acme.call("POST", f"/sandboxes/{first}/snapshots", 201, {})
+    acme.call("POST", f"/sandboxes/{first}/snapshots", 429, {})

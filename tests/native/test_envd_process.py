@@ -381,6 +381,18 @@ def test_signals(envd, name, status):
         assert kill(envd, pid) == (404, {"code": "not_found", "message": f"process with pid {pid} not found"})
 
 
+def test_a_kill_is_answered_when_the_program_is_gone(envd):
+    """One that takes its time to go: it has much memory to give back."""
+    script = "import time; x = bytearray(b'x') * (256 << 20); print('full', flush=True); time.sleep(1000)"
+    with envd.start("/usr/bin/python3", "-c", script) as s:
+        pid = pid_of(s)
+        s.event()
+        assert kill(envd, pid) == (200, {})
+        assert envd.call("process.Process/List", {}) == (200, {"processes": []})
+        assert kill(envd, pid)[0] == 404
+        s.to_end()
+
+
 def test_other_signals_and_processes_that_are_not_envds(envd):
     with envd.start("sleep", "1000") as s:
         pid = pid_of(s)

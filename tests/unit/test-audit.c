@@ -10,7 +10,7 @@
 
 #include "base/fd-util.h"
 #include "daemon/audit.h"
-#include "daemon/audit-denials.h"
+#include "base/denials.h"
 #include "daemon/host-network.h"
 #include "daemon/log.h"
 #include "tests/unit/test.h"
@@ -244,50 +244,6 @@ TEST(exits_and_denials) {
         audit_free(a);
 }
 
-static uint32_t more_denials(AuditDenials *d, uint64_t now, uid_t *ret_uid) {
-        *ret_uid = 0;
-        return audit_denials_take(d, now, ret_uid);
-}
-
-TEST(denials_of_a_uid_are_counted_beyond_a_number) {
-        AuditDenials d = {};
-        uint64_t now = USEC_PER_SEC;
-        uid_t uid;
-
-        for (unsigned i = 0; i < AUDIT_DENIALS_TOLD; i++)
-                assert_true(audit_denials_admit(&d, 1000, now + i));
-        assert_true(audit_denials_next(&d) == UINT64_MAX);
-        for (unsigned i = 0; i < 500; i++)
-                assert_true(!audit_denials_admit(&d, 1000, now + 100 + i));
-        /* another one's are told */
-        assert_true(audit_denials_admit(&d, 1001, now + 700));
-        assert_eq(audit_denials_next(&d), now + AUDIT_DENIALS_USEC);
-        assert_eq(more_denials(&d, now + AUDIT_DENIALS_USEC - 1, &uid), 0U);
-        assert_eq(more_denials(&d, now + AUDIT_DENIALS_USEC, &uid), 500U);
-        assert_eq(uid, 1000U);
-        assert_eq(more_denials(&d, now + AUDIT_DENIALS_USEC, &uid), 0U);
-        /* and his are again */
-        assert_true(audit_denials_admit(&d, 1000, now + AUDIT_DENIALS_USEC));
-}
-
-TEST(denials_of_too_many_uids_are_counted_together) {
-        AuditDenials d = {};
-        uint64_t now = USEC_PER_SEC, withheld = 0;
-        unsigned told = 0;
-        uid_t uid;
-
-        for (unsigned i = 0; i < 1000; i++)
-                if (audit_denials_admit(&d, 5000 + i, now))
-                        told++;
-                else
-                        withheld++;
-        assert_eq(told, AUDIT_DENIALS_UIDS + AUDIT_DENIALS_TOLD);
-        assert_eq(more_denials(&d, now + AUDIT_DENIALS_USEC, &uid), withheld);
-        assert_eq(uid, AUDIT_UID_NONE);
-        /* those before had nothing left to tell, and make room */
-        assert_true(audit_denials_admit(&d, 9999, now + AUDIT_DENIALS_USEC));
-}
-
 TEST(denials_that_were_not_told_are_told_together) {
         _cleanup_(sd_event_unrefp) sd_event *e = NULL;
         Audit *a;
@@ -296,7 +252,7 @@ TEST(denials_that_were_not_told_are_told_together) {
         assert_ok(sd_event_new(&e));
         assert_ok(audit_new(e, path, false, &a));
         /* Beyond those that are told the socket would be full, too. */
-        for (unsigned i = 0; i < AUDIT_DENIALS_TOLD; i++) {
+        for (unsigned i = 0; i < DENIALS_TOLD; i++) {
                 audit_denied(a, 1234, "org.cubed.cube1.create", NULL);
                 assert_true(next_entry());
         }
@@ -310,7 +266,7 @@ TEST(denials_that_were_not_told_are_told_together) {
         assert_line("CUBE_ACTOR_UID=1234");
         assert_line("CUBE_COUNT=7");
         /* what is left at the end is told then */
-        for (unsigned i = 0; i < AUDIT_DENIALS_TOLD; i++) {
+        for (unsigned i = 0; i < DENIALS_TOLD; i++) {
                 audit_denied(a, 1234, "org.cubed.cube1.create", NULL);
                 assert_true(next_entry());
         }

@@ -284,6 +284,34 @@ TEST(lists_are_selected_by_metadata_and_cut) {
                 json_object_put(pages[i]);
 }
 
+TEST(a_list_without_pages_has_all_or_says_that_it_can_not) {
+        _cleanup_(list_query_done) ListQuery q = {};
+        json_object *found = json_object_new_array(), *listed = json_object_new_array();
+        _cleanup_(url_done) Url u;
+        static char metadata[16001];
+        ErrorText error;
+        int r = 0;
+
+        assert_ok(url_parse("/sandboxes", &u));
+        assert_ok(list_query_parse(&u, false, &q, &error));
+        memset(metadata, 'x', sizeof(metadata) - 1);
+        for (unsigned i = 0; i < 1000; i++)
+                find(found, properties("aaaaaaaaaaaa", "running", 100, ""));
+        for (unsigned i = 1; i <= 5; i++) {
+                assert_eq(list_select(found, &q, listed), 0);
+                assert_eq(json_object_array_length(listed), 1000U * i);
+        }
+        json_object_put(found);
+        found = json_object_new_array();
+        for (unsigned i = 0; i < 1000; i++)
+                find(found, properties("aaaaaaaaaaaa", "running", 100, metadata));
+        for (unsigned i = 0; i < 5 && r == 0; i++)
+                r = list_select(found, &q, listed);
+        assert_eq(r, -E2BIG);
+        json_object_put(found);
+        json_object_put(listed);
+}
+
 /* An a{sv} as text, in the order of its entries. */
 static char *question(sd_bus *bus, const char *target, bool v2, const char *after) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
