@@ -32,7 +32,7 @@ bool build_id_valid(const char *s) {
 /* cubed's rules are beside E2B's, that it begins with a letter or digit. */
 bool template_client_tag_valid(const char *s) {
         return made_of(s, "abcdefghijklmnopqrstuvwxyz0123456789_.-", TEMPLATE_REF_MAX - 1) && template_name_valid(s) &&
-               !build_id_valid(s) && !streq(s, CUBED_DEFAULT_TAG);
+               !build_id_valid(s);
 }
 
 void build_id_new(char ret[static BUILD_ID_SIZE]) {
@@ -60,9 +60,15 @@ void template_public_id(const char *tenant, const char *name, char ret[static TE
         ret[TEMPLATE_ID_SIZE - 1] = 0;
 }
 
+/* Either side's default tag is any other one to the other side: they change places. */
+static const char *exchange(const char *tag) {
+        if (streq(tag, DEFAULT_TAG))
+                return CUBED_DEFAULT_TAG;
+        return streq(tag, CUBED_DEFAULT_TAG) ? DEFAULT_TAG : tag;
+}
+
 void template_cubed_name(const char *tenant, const char *name, const char *tag, char ret[static CUBED_NAME_MAX]) {
-        (void) snprintf(ret, CUBED_NAME_MAX, "%s" SEPARATOR "%s:%s", tenant, name,
-                        !*tag || streq(tag, DEFAULT_TAG) ? CUBED_DEFAULT_TAG : tag);
+        (void) snprintf(ret, CUBED_NAME_MAX, "%s" SEPARATOR "%s:%s", tenant, name, exchange(*tag ? tag : DEFAULT_TAG));
 }
 
 static bool take(char ret[static TEMPLATE_REF_MAX], const char *s, size_t n) {
@@ -91,10 +97,9 @@ bool template_name_parse(json_object *entry, const char *tenant, uint32_t uid, T
                 ret->host = true;
         else
                 return false;
-        if (!take(ret->name, name, (size_t) (colon - name)) || !take(ret->tag, colon + 1, strlen(colon + 1)))
+        const char *tag = exchange(colon + 1);
+        if (!take(ret->name, name, (size_t) (colon - name)) || !take(ret->tag, tag, strlen(tag)))
                 return false;
-        if (streq(ret->tag, CUBED_DEFAULT_TAG))
-                strcpy(ret->tag, DEFAULT_TAG);
         ret->is_build = ret->own && build_id_valid(ret->tag);
         return true;
 }
@@ -112,7 +117,8 @@ static bool is_meant(const TemplateName *n, const char *tenant, const TemplateRe
 
 /* own: among the tenant's, else among the host's. */
 static bool find_among(json_object *names, const char *tenant, uint32_t uid, const TemplateRef *ref, bool own, TemplateFound *ret) {
-        const char *tag = ref->tag[0] ? ref->tag : DEFAULT_TAG;
+        /* The host's are named by an admin, whose default is cubed's. */
+        const char *tag = ref->tag[0] && (own || !streq(ref->tag, CUBED_DEFAULT_TAG)) ? ref->tag : DEFAULT_TAG;
         TemplateName n;
 
         for (size_t i = 0; i < json_object_array_length(names); i++) {

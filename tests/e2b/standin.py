@@ -65,7 +65,7 @@ def main(argv):
         gateway = gateway_conftest.run_gateway(Directories(top))
         started = next(gateway)
         try:
-            for name in ("base", "code-interpreter-v1"):
+            for name in ("base", "ubuntu:22.04", "code-interpreter-v1"):
                 result = started.host.busctl("call", "org.cubed.Cube1", "/org/cubed/Cube1", "org.cubed.Cube1.Manager",
                                              "AliasTemplate", "ss", name, "python")
                 assert result.returncode == 0, result.stderr

@@ -3,7 +3,10 @@
 
 import { defineConfig } from 'vitest/config'
 
-export default defineConfig({ test: {
-        include: ['tests/**/*.test.ts'], isolate: true, fileParallelism: false, environment: 'node',
-        testTimeout: @LIMIT@, hookTimeout: @LIMIT@, setupFiles: ['./suite.waits.mjs'@SETUP@],
-} })
+const common = { isolate: true, environment: 'node', setupFiles: ['./suite.waits.mjs'@SETUP@] }
+const limits = (ms) => ({ testTimeout: ms * @FACTOR@, hookTimeout: ms * @FACTOR@ })
+
+export default defineConfig({ test: { fileParallelism: false, projects: [
+        { test: { ...common, ...limits(30_000), name: 'unit', include: ['tests/**/*.test.ts'], exclude: ['tests/template/**'] } },
+        { test: { ...common, ...limits(180_000), name: 'template', include: ['tests/template/**/*.test.ts'] } },
+] } })

@@ -27,7 +27,7 @@ static json_object *json(const char *text) {
 
 static const char names_text[] =
         "[[\"t1..mine:latest\",7,\"tone\"],[\"t1..mine:v1\",7,\"ttwo\"],"
-        "[\"t1..mine:00000000-0000-4000-8000-000000000001\",7,\"tone\"],"
+        "[\"t1..mine:default\",7,\"tlast\"],[\"t1..mine:00000000-0000-4000-8000-000000000001\",7,\"tone\"],"
         "[\"t1..python:latest\",7,\"tthree\"],[\"python:latest\",0,\"thost\"],[\"python:3\",0,\"tolder\"],"
         "[\"t2..theirs:latest\",7,\"tfour\"],[\"private:latest\",8,\"tfive\"],[\"t1..forged:latest\",8,\"tsix\"]]";
 
@@ -49,6 +49,9 @@ TEST(a_tenant_finds_his_own_then_the_hosts_and_nobody_elses) {
         assert_streq(find(names, "t1", "t1/mine:v1"), "ttwo");
         assert_streq(find(names, "t1", "mine:00000000-0000-4000-8000-000000000001"), "tone");
         assert_streq(find(names, "t1", "mine:v2"), "no such tag");
+        assert_streq(find(names, "t1", "mine:latest"), "tlast");
+        assert_streq(find(names, "t1", "python:latest"), "no such tag");
+        assert_streq(find(names, "t2", "python:latest"), "thost");
         template_public_id("t1", "mine", id);
         assert_streq(find(names, "t1", id), "tone");
         (void) snprintf(text, sizeof(text), "%s:v1", id);
@@ -67,6 +70,25 @@ TEST(a_tenant_finds_his_own_then_the_hosts_and_nobody_elses) {
         template_names_build(names, "t2", 7, "tone", build);
         assert_streq(build, "");
         json_object_put(names);
+}
+
+/* E2B's default tag is "default", where "latest" is like any other; cubed's is "latest". */
+TEST(tags_come_back_as_clients_said_them) {
+        static const char *const tags[] = { DEFAULT_TAG, "latest", "v1" };
+        char made[CUBED_NAME_MAX], entry[CUBED_NAME_MAX + 16];
+        TemplateName n;
+
+        template_cubed_name("t1", "mine", "", made);
+        assert_streq(made, "t1..mine:latest");
+        for (size_t i = 0; i < ELEMENTSOF(tags); i++) {
+                assert_true(template_client_tag_valid(tags[i]));
+                template_cubed_name("t1", "mine", tags[i], made);
+                (void) snprintf(entry, sizeof(entry), "[\"%s\",7,\"tone\"]", made);
+                json_object *o = json(entry);
+                assert_true(template_name_parse(o, "t1", 7, &n) && n.own);
+                assert_streq(n.tag, tags[i]);
+                json_object_put(o);
+        }
 }
 
 TEST(ids_are_of_tenant_and_name) {
