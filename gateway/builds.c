@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "gateway/bus-json.h"
 #include "gateway/builds.h"
+#include "gateway/json-maker.h"
 #include "gateway/log.h"
 #include "gateway/uploads.h"
 
@@ -12,6 +13,7 @@
 #define BUILDS_MAX 64U
 #define BUILDS_TENANT_MAX 16U
 #define READ_SIZE 16384U
+#define MEBIBYTE (1024U * 1024U)
 #define ASK_USEC (100 * USEC_PER_MSEC)
 /* One that is not started keeps its place so long. */
 #define WAITING_USEC (UINT64_C(2) * 60 * 60 * USEC_PER_SEC)
@@ -150,6 +152,27 @@ void builds_count_fetches(const Builds *b, const char *tenant, size_t *ret_own, 
                 *ret_all += i->fetch != NULL;
                 *ret_own += i->fetch && streq(i->tenant, tenant);
         }
+}
+
+static json_object *open_to_json(const Build *b) {
+        JsonMaker m = json_maker_new();
+
+        json_put_string(&m, "buildID", b->id);
+        json_put_string(&m, "status", build_state_to_string(b->state));
+        json_put_time(&m, "createdAt", b->created_usec);
+        json_put_time(&m, "updatedAt", b->created_usec);
+        json_put(&m, "cpuCount", json_object_new_uint64(b->request.cpus));
+        json_put(&m, "memoryMB", json_object_new_uint64(b->request.memory / MEBIBYTE));
+        return json_maker_done(&m);
+}
+
+bool builds_append_open(Builds *b, const char *tenant, const char *template_id, json_object *list) {
+        bool ok = true;
+
+        for (Build *i = b->first; ok && i; i = i->next)
+                if (i->state != BUILD_READY && streq(i->tenant, tenant) && streq(i->template_id, template_id))
+                        ok = json_append(list, open_to_json(i));
+        return ok;
 }
 
 bool builds_is_asking(const Builds *b) {
