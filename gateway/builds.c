@@ -7,6 +7,7 @@
 #include "gateway/builds.h"
 #include "gateway/json-maker.h"
 #include "gateway/log.h"
+#include "gateway/template-json.h"
 #include "gateway/uploads.h"
 
 /* All together, and of a tenant those that are not over; but none may have more than he leaves to the others. */
@@ -58,6 +59,8 @@ static void release(Build *b) {
         b->log_fd = safe_close(b->log_fd);
         b->fetch = image_fetch_free(b->fetch);
         build_source_done(b);
+        json_object_put(b->names);
+        b->names = NULL;
 }
 
 static void build_free(Build *b) {
@@ -223,27 +226,65 @@ static void forget(const Build *b, const TemplateName *n) {
                 (void) log_full_errno(LOG_WARNING, k, "The name %s could not be taken away: %m", name);
 }
 
-static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
-        json_object *names = NULL;
-        Build *b = userdata;
+static int ask_names(Build *b, const char *after);
+
+static void forget_others(const Build *b) {
+        uint32_t uid = b->gateway->uid;
         TemplateName n;
 
-        b->slot = sd_bus_slot_unref(b->slot);
-        /* The next build sees to it. */
-        if (sd_bus_message_get_error(reply) || bus_to_json(reply, &names) < 0)
-                return 1;
-        uint32_t uid = b->gateway->uid;
-        for (size_t i = 0; i < json_object_array_length(names); i++)
-                if (template_name_parse(json_object_array_get_idx(names, i), b->tenant, uid, &n) && n.is_build &&
-                    streq(n.name, b->request.name) && !streq(n.tag, b->id) && !has_tag(names, b, uid, n.cubed_id))
+        for (size_t i = 0; i < json_object_array_length(b->names); i++)
+                if (template_name_parse(json_object_array_get_idx(b->names, i), b->tenant, uid, &n) && n.is_build &&
+                    streq(n.name, b->request.name) && !streq(n.tag, b->id) && !has_tag(b->names, b, uid, n.cubed_id))
                         forget(b, &n);
-        json_object_put(names);
+}
+
+static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        json_object *found = NULL;
+        const char *next = "";
+        Build *b = userdata;
+
+        b->slot = sd_bus_slot_unref(b->slot);
+        int k = sd_bus_message_get_error(reply) ? -EIO : bus_to_json(reply, &found);
+        if (k >= 0)
+                k = sd_bus_message_read(reply, "s", &next);
+        for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
+                if (!template_add_names(json_object_array_get_idx(json_object_array_get_idx(found, i), 1), b->names))
+                        k = -ENOMEM;
+        json_object_put(found);
+        if (k >= 0 && *next)
+                k = ask_names(b, next);
+        else if (k >= 0)
+                forget_others(b);
+        /* The next build sees to it. */
+        if (k < 0 || !*next) {
+                json_object_put(b->names);
+                b->names = NULL;
+        }
         return 1;
 }
 
+/* A page of them, as template_ask() has them for a request. */
+static int ask_names(Build *b, const char *after) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = sd_bus_message_new_method_call(b->gateway->bus, &m, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "FindTemplates");
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (k >= 0)
+                k = sd_bus_message_append(m, "{sv}{sv}", "tenant", "s", b->tenant, "names-only", "b", true);
+        if (k >= 0 && *after)
+                k = sd_bus_message_append(m, "{sv}", "after", "s", after);
+        if (k >= 0)
+                k = sd_bus_message_close_container(m);
+        return k < 0 ? k : sd_bus_call_async(b->gateway->bus, &b->slot, m, on_names, b, UINT64_MAX);
+}
+
 static void forget_old_ones(Build *b) {
-        (void) sd_bus_call_method_async(b->gateway->bus, &b->slot, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
-                                        "ListTemplateNames", on_names, b, NULL);
+        b->names = json_object_new_array();
+        if (!b->names || ask_names(b, "") < 0) {
+                json_object_put(b->names);
+                b->names = NULL;
+        }
 }
 
 /* "Template T..N:ID could not be built: warm: step 4 of 5 (RUN) ended with ..." has cubed's words before those for clients. */

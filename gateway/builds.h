@@ -37,6 +37,7 @@ struct Build {
         uint64_t give_up_usec;
         bool asking;               /* a call to cubed is under way, in slot */
 
+        json_object *names;        /* of the tenant's templates, once it is ready, as far as they came */
         char *job;                 /* its object at cubed */
         int log_fd;
         sd_event_source *source;
