@@ -190,3 +190,22 @@ json_object *build_log_to_json(const BuildLog *l, size_t offset, size_t limit, L
         json_object_put(list);
         return NULL;
 }
+
+json_object *build_log_page_to_json(const BuildLog *l, uint64_t cursor_msec, bool backward, size_t limit, LogLevel level) {
+        json_object *list = json_object_new_array();
+        bool ok = list;
+        size_t n = 0;
+
+        for (size_t i = 0; ok && i < l->n && n < limit; i++) {
+                const BuildLogEntry *e = &l->entries[backward ? l->n - 1 - i : i];
+                uint64_t msec = e->usec / USEC_PER_MSEC;
+                if (e->level < level || (backward ? msec > cursor_msec : msec < cursor_msec))
+                        continue;
+                ok = json_append(list, entry_to_json(l, e));
+                n++;
+        }
+        if (ok)
+                return list;
+        json_object_put(list);
+        return NULL;
+}

@@ -46,5 +46,7 @@ void build_log_done(BuildLog *l);
 
 /* The client's name of a step of cubed's: "base", "1" ..., "finalize". */
 void build_step_name(const BuildLog *l, unsigned cubed_step, char *buf, size_t size);
+/* Of that level or above, those of a time in ms or later; backward: or earlier, the last one first. NULL without memory. */
+json_object *build_log_page_to_json(const BuildLog *l, uint64_t cursor_msec, bool backward, size_t limit, LogLevel level);
 /* Entries from offset on, of that level or above; NULL without memory. */
 json_object *build_log_to_json(const BuildLog *l, size_t offset, size_t limit, LogLevel level);

@@ -5,13 +5,16 @@
 #include "base/clock.h"
 #include "gateway/bus-json.h"
 #include "gateway/builds.h"
+#include "gateway/json-maker.h"
 #include "gateway/log.h"
+#include "gateway/template-json.h"
 #include "gateway/uploads.h"
 
 /* All together, and of a tenant those that are not over; but none may have more than he leaves to the others. */
 #define BUILDS_MAX 64U
 #define BUILDS_TENANT_MAX 16U
 #define READ_SIZE 16384U
+#define MEBIBYTE (1024U * 1024U)
 #define ASK_USEC (100 * USEC_PER_MSEC)
 /* One that is not started keeps its place so long. */
 #define WAITING_USEC (UINT64_C(2) * 60 * 60 * USEC_PER_SEC)
@@ -56,6 +59,8 @@ static void release(Build *b) {
         b->log_fd = safe_close(b->log_fd);
         b->fetch = image_fetch_free(b->fetch);
         build_source_done(b);
+        json_object_put(b->names);
+        b->names = NULL;
 }
 
 static void build_free(Build *b) {
@@ -152,6 +157,27 @@ void builds_count_fetches(const Builds *b, const char *tenant, size_t *ret_own, 
         }
 }
 
+static json_object *open_to_json(const Build *b) {
+        JsonMaker m = json_maker_new();
+
+        json_put_string(&m, "buildID", b->id);
+        json_put_string(&m, "status", build_state_to_string(b->state));
+        json_put_time(&m, "createdAt", b->created_usec);
+        json_put_time(&m, "updatedAt", b->created_usec);
+        json_put(&m, "cpuCount", json_object_new_uint64(b->request.cpus));
+        json_put(&m, "memoryMB", json_object_new_uint64(b->request.memory / MEBIBYTE));
+        return json_maker_done(&m);
+}
+
+bool builds_append_open(Builds *b, const char *tenant, const char *template_id, json_object *list) {
+        bool ok = true;
+
+        for (Build *i = b->first; ok && i; i = i->next)
+                if (i->state != BUILD_READY && streq(i->tenant, tenant) && streq(i->template_id, template_id))
+                        ok = json_append(list, open_to_json(i));
+        return ok;
+}
+
 bool builds_is_asking(const Builds *b) {
         const Build *i = b->first;
 
@@ -200,27 +226,65 @@ static void forget(const Build *b, const TemplateName *n) {
                 (void) log_full_errno(LOG_WARNING, k, "The name %s could not be taken away: %m", name);
 }
 
-static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
-        json_object *names = NULL;
-        Build *b = userdata;
+static int ask_names(Build *b, const char *after);
+
+static void forget_others(const Build *b) {
+        uint32_t uid = b->gateway->uid;
         TemplateName n;
 
-        b->slot = sd_bus_slot_unref(b->slot);
-        /* The next build sees to it. */
-        if (sd_bus_message_get_error(reply) || bus_to_json(reply, &names) < 0)
-                return 1;
-        uint32_t uid = b->gateway->uid;
-        for (size_t i = 0; i < json_object_array_length(names); i++)
-                if (template_name_parse(json_object_array_get_idx(names, i), b->tenant, uid, &n) && n.is_build &&
-                    streq(n.name, b->request.name) && !streq(n.tag, b->id) && !has_tag(names, b, uid, n.cubed_id))
+        for (size_t i = 0; i < json_object_array_length(b->names); i++)
+                if (template_name_parse(json_object_array_get_idx(b->names, i), b->tenant, uid, &n) && n.is_build &&
+                    streq(n.name, b->request.name) && !streq(n.tag, b->id) && !has_tag(b->names, b, uid, n.cubed_id))
                         forget(b, &n);
-        json_object_put(names);
+}
+
+static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        json_object *found = NULL;
+        const char *next = "";
+        Build *b = userdata;
+
+        b->slot = sd_bus_slot_unref(b->slot);
+        int k = sd_bus_message_get_error(reply) ? -EIO : bus_to_json(reply, &found);
+        if (k >= 0)
+                k = sd_bus_message_read(reply, "s", &next);
+        for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
+                if (!template_add_names(json_object_array_get_idx(json_object_array_get_idx(found, i), 1), b->names))
+                        k = -ENOMEM;
+        json_object_put(found);
+        if (k >= 0 && *next)
+                k = ask_names(b, next);
+        else if (k >= 0)
+                forget_others(b);
+        /* The next build sees to it. */
+        if (k < 0 || !*next) {
+                json_object_put(b->names);
+                b->names = NULL;
+        }
         return 1;
 }
 
+/* A page of them, as template_ask() has them for a request. */
+static int ask_names(Build *b, const char *after) {
+        _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+
+        int k = sd_bus_message_new_method_call(b->gateway->bus, &m, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "FindTemplates");
+        if (k >= 0)
+                k = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (k >= 0)
+                k = sd_bus_message_append(m, "{sv}{sv}", "tenant", "s", b->tenant, "names-only", "b", true);
+        if (k >= 0 && *after)
+                k = sd_bus_message_append(m, "{sv}", "after", "s", after);
+        if (k >= 0)
+                k = sd_bus_message_close_container(m);
+        return k < 0 ? k : sd_bus_call_async(b->gateway->bus, &b->slot, m, on_names, b, UINT64_MAX);
+}
+
 static void forget_old_ones(Build *b) {
-        (void) sd_bus_call_method_async(b->gateway->bus, &b->slot, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
-                                        "ListTemplateNames", on_names, b, NULL);
+        b->names = json_object_new_array();
+        if (!b->names || ask_names(b, "") < 0) {
+                json_object_put(b->names);
+                b->names = NULL;
+        }
 }
 
 /* "Template T..N:ID could not be built: warm: step 4 of 5 (RUN) ended with ..." has cubed's words before those for clients. */

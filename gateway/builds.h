@@ -37,6 +37,7 @@ struct Build {
         uint64_t give_up_usec;
         bool asking;               /* a call to cubed is under way, in slot */
 
+        json_object *names;        /* of the tenant's templates, once it is ready, as far as they came */
         char *job;                 /* its object at cubed */
         int log_fd;
         sd_event_source *source;
@@ -54,6 +55,8 @@ Build *build_find(Builds *b, const char *tenant, const char *template, const cha
 bool build_is_of_template(Builds *b, const char *tenant, const char *template);
 /* Of that tenant, and of all, those that have an image fetched. */
 void builds_count_fetches(const Builds *b, const char *tenant, size_t *ret_own, size_t *ret_all);
+/* Those of a template that are not ready, as clients see them, onto a list. false: without memory. */
+bool builds_append_open(Builds *b, const char *tenant, const char *template_id, json_object *list);
 bool builds_is_asking(const Builds *b);
 /* What cubed was asked with is not needed any more. */
 void build_source_done(Build *b);

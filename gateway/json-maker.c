@@ -27,6 +27,10 @@ void json_put_string(JsonMaker *m, const char *name, const char *s) {
         json_put(m, name, json_object_new_string(s));
 }
 
+void json_put_null(JsonMaker *m, const char *name) {
+        m->failed = m->failed || json_object_object_add(m->object, name, NULL) != 0;
+}
+
 void json_put_time(JsonMaker *m, const char *name, uint64_t usec) {
         char text[TIMESTAMP_MAX];
 

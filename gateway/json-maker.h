@@ -18,6 +18,7 @@ json_object *json_maker_done(JsonMaker *m);
 /* Takes v; NULL: there was no memory for it. */
 void json_put(JsonMaker *m, const char *name, json_object *v);
 void json_put_string(JsonMaker *m, const char *name, const char *s);
+void json_put_null(JsonMaker *m, const char *name);
 void json_put_time(JsonMaker *m, const char *name, uint64_t usec);
 
 /* To a list, which may be NULL. false: there was no memory. */

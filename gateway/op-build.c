@@ -13,6 +13,7 @@
 #include "gateway/build-image.h"
 #include "gateway/builds.h"
 #include "gateway/json-maker.h"
+#include "gateway/log-entries.h"
 #include "gateway/op-common.h"
 #include "gateway/uploads.h"
 
@@ -294,20 +295,27 @@ static int query_number(const Request *r, const char *name, uint64_t most, uint6
         return 0;
 }
 
-/* One of an earlier gateway. */
-static void on_names(Request *r) {
+/* One of an earlier gateway: ready, and without a log. true: r->item is that, of the template with that id. */
+static bool was_built(const Request *r, char id[static TEMPLATE_ID_SIZE]) {
         TemplateName n;
-        char id[TEMPLATE_ID_SIZE];
 
         for (size_t i = 0; i < json_object_array_length(r->names); i++) {
                 if (!template_name_parse(json_object_array_get_idx(r->names, i), r->tenant, r->gateway->uid, &n) || !n.is_build ||
                     !streq(n.tag, r->item))
                         continue;
                 template_public_id(r->tenant, n.name, id);
-                request_reply_json(r, MHD_HTTP_OK, status_to_json(r, NULL, id, 0, 0, LOG_LEVEL_INFO));
-                return;
+                return true;
         }
-        reply_no_build(r);
+        return false;
+}
+
+static void on_names(Request *r) {
+        char id[TEMPLATE_ID_SIZE];
+
+        if (was_built(r, id))
+                request_reply_json(r, MHD_HTTP_OK, status_to_json(r, NULL, id, 0, 0, LOG_LEVEL_INFO));
+        else
+                reply_no_build(r);
 }
 
 void op_build_status(Request *r) {
@@ -324,4 +332,38 @@ void op_build_status(Request *r) {
                 request_reply_json(r, MHD_HTTP_OK, status_to_json(r, b, b->template_id, offset, limit, level));
         else
                 template_names(r, on_names);
+}
+
+static void reply_log(Request *r, json_object *entries) {
+        JsonMaker m = json_maker_new();
+
+        json_put(&m, "logs", entries);
+        request_reply_json(r, MHD_HTTP_OK, json_maker_done(&m));
+}
+
+static void on_names_for_log(Request *r) {
+        char id[TEMPLATE_ID_SIZE];
+
+        if (was_built(r, id))
+                reply_log(r, json_object_new_array());
+        else
+                reply_no_build(r);
+}
+
+void op_build_logs(Request *r) {
+        ErrorText error = {};
+        LogQuery q;
+
+        int k = log_query_parse(&r->url, true, &q, &error);
+        if (k < 0) {
+                reply_bad(r, k, &error);
+                return;
+        }
+        Build *b = build_find(r->gateway->builds, r->tenant, r->template_ref, r->item);
+        if (!b) {
+                template_names(r, on_names_for_log);
+                return;
+        }
+        uint64_t cursor = q.given ? q.cursor_msec : q.backward ? UINT64_MAX : 0;
+        reply_log(r, build_log_page_to_json(&b->log, cursor, q.backward, MIN(q.limit, BUILD_LOG_PAGE), (LogLevel) q.level));
 }

@@ -5,101 +5,11 @@
 #include <stdio.h>
 
 #include "gateway/json-maker.h"
+#include "gateway/list-query.h"
 #include "gateway/op-common.h"
-
-#define MEBIBYTE (1024 * 1024)
+#include "gateway/template-json.h"
 
 /* Listing. */
-
-/* A name of cubed's: name, uid and id, as in ListTemplateNames. */
-static json_object *name_entry(json_object *p, const char *name) {
-        json_object *e = json_object_new_array();
-
-        if (json_append(e, json_object_new_string(name)) && json_append(e, json_object_new_uint64(info_u64(p, "Owner"))) &&
-            json_append(e, json_object_new_string(info_string(p, "Id"))))
-                return e;
-        json_object_put(e);
-        return NULL;
-}
-
-static bool add_names_of(json_object *p, json_object *names) {
-        json_object *more = info_get(p, "Aliases");
-        bool ok = !*info_string(p, "Name") || json_append(names, name_entry(p, info_string(p, "Name")));
-
-        for (size_t i = 0; ok && json_object_is_type(more, json_type_array) && i < json_object_array_length(more); i++)
-                ok = json_append(names, name_entry(p, strempty(json_object_get_string(json_object_array_get_idx(more, i)))));
-        return ok;
-}
-
-static bool has(json_object *list, const char *s) {
-        for (size_t i = 0; i < json_object_array_length(list); i++)
-                if (streq(strempty(json_object_get_string(json_object_array_get_idx(list, i))), s))
-                        return true;
-        return false;
-}
-
-/* What one template is called by whoever may see it. */
-typedef struct Called {
-        json_object *names, *aliases;   /* NAME:TAG, as cubed has it for the host's; NAME */
-        char name[TEMPLATE_REF_MAX];    /* the first */
-        char build[BUILD_ID_SIZE];      /* of a tenant's */
-        bool own, is_default;
-} Called;
-
-/* false: not to be seen, or without memory; then *ret_failed. */
-static bool called(const Request *r, json_object *p, Called *ret, bool *ret_failed) {
-        json_object *entries = json_object_new_array();
-        char full[2 * TEMPLATE_REF_MAX];
-        TemplateName n;
-
-        *ret = (Called) { .names = json_object_new_array(), .aliases = json_object_new_array() };
-        bool ok = ret->names && ret->aliases && add_names_of(p, entries);
-        for (size_t i = 0; ok && i < json_object_array_length(entries); i++) {
-                if (!template_name_parse(json_object_array_get_idx(entries, i), r->tenant, r->gateway->uid, &n))
-                        continue;
-                ret->own = n.own;
-                if (!*ret->name)
-                        strcpy(ret->name, n.name);
-                if (n.is_build) {
-                        memcpy(ret->build, n.tag, sizeof(ret->build));
-                        continue;
-                }
-                ret->is_default = ret->is_default || streq(n.tag, DEFAULT_TAG);
-                (void) snprintf(full, sizeof(full), "%s:%s", n.name, n.host && streq(n.tag, DEFAULT_TAG) ? "latest" : n.tag);
-                ok = json_append(ret->names, json_object_new_string(full)) &&
-                     (has(ret->aliases, n.name) || json_append(ret->aliases, json_object_new_string(n.name)));
-        }
-        json_object_put(entries);
-        *ret_failed = !ok;
-        /* The host's without a name are listed as well. */
-        return ok && (*ret->name || info_u64(p, "Owner") == 0);
-}
-
-static void called_done(Called *c) {
-        json_object_put(c->names);
-        json_object_put(c->aliases);
-}
-
-static json_object *template_to_json(const Request *r, json_object *p, const Called *c) {
-        const char *id = info_string(p, "Id");
-        char public_id[TEMPLATE_ID_SIZE];
-        JsonMaker m = json_maker_new();
-
-        template_public_id(r->tenant, c->name, public_id);
-        json_put_string(&m, "templateID", c->own ? public_id : id);
-        json_put_string(&m, "buildID", c->own && *c->build ? c->build : id);
-        json_put(&m, "public", json_object_new_boolean(!c->own));
-        json_put(&m, "aliases", json_object_get(c->aliases));
-        json_put(&m, "names", json_object_get(c->names));
-        json_put(&m, "cpuCount", json_object_new_uint64(info_u64(p, "CPUs")));
-        json_put(&m, "memoryMB", json_object_new_uint64(info_u64(p, "Memory") / MEBIBYTE));
-        json_put(&m, "diskSizeMB", json_object_new_uint64(info_u64(p, "Disk") / MEBIBYTE));
-        json_put_string(&m, "buildStatus", "ready");
-        json_put_time(&m, "createdAt", info_u64(p, "CreatedTimestamp"));
-        json_put_time(&m, "updatedAt", info_u64(p, "CreatedTimestamp"));
-        json_put_string(&m, "envdVersion", ENVD_VERSION);
-        return json_maker_done(&m);
-}
 
 /* One of a tenant's is in the list once: as what its name without a tag stands for, or as the last that was built. */
 static bool put_in_place(json_object *list, json_object *o, bool is_default) {
@@ -121,16 +31,15 @@ static bool add_template(const Request *r, json_object *p, json_object *list) {
         bool failed = false, ok = true;
         Called c;
 
-        if (called(r, p, &c, &failed)) {
-                json_object *o = template_to_json(r, p, &c);
+        if (template_called(p, r->tenant, r->gateway->uid, &c, &failed)) {
+                json_object *o = template_to_json(r->tenant, p, &c);
                 ok = o && put_in_place(list, o, c.is_default);
         }
         called_done(&c);
         return ok && !failed;
 }
 
-/* A page of cubed's: the tenant's and the host's. after: where the one before ended, "": there is none. */
-static void ask_for_templates(Request *r, bool names_only, const char *after, CubedDone done) {
+void template_ask(Request *r, bool names_only, const char *after, CubedDone done) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
         int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "FindTemplates", &m);
@@ -163,17 +72,62 @@ static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *
         if (k < 0)
                 reply_errno(r, k);
         else if (*next)
-                ask_for_templates(r, false, next, on_templates);
+                template_ask(r, false, next, on_templates);
         else
-                request_reply_json(r, MHD_HTTP_OK, json_object_get(r->listed));
+                r->then(r);
+}
+
+/* All that the tenant may see into r->listed, as cubed has them. */
+static void list_templates(Request *r, void (*then)(Request *r)) {
+        r->then = then;
+        r->listed = json_object_new_array();
+        if (r->listed)
+                template_ask(r, false, "", on_templates);
+        else
+                reply_errno(r, -ENOMEM);
+}
+
+static int by_id(const void *a, const void *b) {
+        return strcmp(info_string(*(json_object *const *) a, "templateID"), info_string(*(json_object *const *) b, "templateID"));
+}
+
+/* A page goes on behind the id with which the one before ended, be that one there still or not. */
+static void reply_list(Request *r) {
+        const char *after = strempty(url_query(&r->url, "nextToken"));
+        unsigned limit = LIST_WHOLE, n = 0;
+        ErrorText error = {};
+
+        int k = request_is_v2(r) ? list_limit_parse(&r->url, &limit, &error) : 0;
+        if (k < 0) {
+                reply_bad(r, k, &error);
+                return;
+        }
+        json_object *page = json_object_new_array();
+        const char *last = NULL;
+        bool ok = page;
+        if (request_is_v2(r))
+                json_object_array_sort(r->listed, by_id);
+        for (size_t i = 0; ok && i < json_object_array_length(r->listed); i++) {
+                json_object *o = json_object_array_get_idx(r->listed, i);
+                if (request_is_v2(r) && strcmp(info_string(o, "templateID"), after) <= 0)
+                        continue;
+                if (request_is_v2(r) && n++ == limit) {
+                        request_add_header(r, "X-Next-Token", last);
+                        break;
+                }
+                last = info_string(o, "templateID");
+                ok = json_append(page, json_object_get(o));
+        }
+        if (ok) {
+                request_reply_json(r, MHD_HTTP_OK, page);
+                return;
+        }
+        json_object_put(page);
+        reply_errno(r, -ENOMEM);
 }
 
 void op_templates(Request *r) {
-        r->listed = json_object_new_array();
-        if (r->listed)
-                ask_for_templates(r, false, "", on_templates);
-        else
-                reply_errno(r, -ENOMEM);
+        list_templates(r, reply_list);
 }
 
 /* Which one is meant. */
@@ -190,13 +144,13 @@ static void on_names(Request *r, sd_bus_message *reply, const sd_bus_error *erro
         if (k >= 0)
                 k = sd_bus_message_read(reply, "s", &next);
         for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
-                if (!add_names_of(json_object_array_get_idx(json_object_array_get_idx(found, i), 1), r->names))
+                if (!template_add_names(json_object_array_get_idx(json_object_array_get_idx(found, i), 1), r->names))
                         k = -ENOMEM;
         json_object_put(found);
         if (k < 0)
                 reply_errno(r, k);
         else if (*next)
-                ask_for_templates(r, true, next, on_names);
+                template_ask(r, true, next, on_names);
         else
                 r->then(r);
 }
@@ -206,7 +160,7 @@ void template_names(Request *r, void (*then)(Request *r)) {
         json_object_put(r->names);
         r->names = json_object_new_array();
         if (r->names)
-                ask_for_templates(r, true, "", on_names);
+                template_ask(r, true, "", on_names);
         else
                 reply_errno(r, -ENOMEM);
 }

@@ -34,10 +34,14 @@ void op_fork(Request *r);
 void op_templates(Request *r);
 void op_alias(Request *r);
 void op_remove(Request *r);
+/* op-template-info.c */
+void op_template_info(Request *r);
+void op_template_update(Request *r);
 /* op-build.c */
 void op_build_request(Request *r);
 void op_build_start(Request *r);
 void op_build_status(Request *r);
+void op_build_logs(Request *r);
 /* op-upload.c */
 void op_files(Request *r);
 void op_upload_begin(Request *r);

@@ -34,9 +34,13 @@ const Route routes[] = {
         { "POST", "/v2/sandboxes/{sandbox}/fork", false, op_fork },
 
         { "GET", "/templates", false, op_templates },
+        { "GET", "/v2/templates", false, op_templates },
         { "GET", "/templates/aliases/{template}", false, op_alias },
         /* A name cannot be this one, then. */
         { "DELETE", "/templates/tags", true, op_untag },
+        { "GET", "/templates/{template}", false, op_template_info },
+        { "PATCH", "/templates/{template}", true, op_template_update },
+        { "PATCH", "/v2/templates/{template}", true, op_template_update },
         { "DELETE", "/templates/{template}", false, op_remove },
 
         { "POST", "/v3/templates", true, op_build_request },
@@ -45,6 +49,7 @@ const Route routes[] = {
         { "PUT", "/templates/{template}/files/{item}", false, op_upload, op_upload_begin },
         { "POST", "/v2/templates/{template}/builds/{item}", true, op_build_start },
         { "GET", "/templates/{template}/builds/{item}/status", false, op_build_status },
+        { "GET", "/templates/{template}/builds/{item}/logs", false, op_build_logs },
         { "GET", "/templates/{template}/tags", false, op_tags },
         { "POST", "/templates/tags", true, op_tag },
 };

@@ -404,3 +404,76 @@ def test_a_tenant_has_so_many_templates(gateway, configured):
     client.call('DELETE', '/templates/first', status=204)
     start(client, build)
     assert wait(client, build)['status'] == 'ready'
+
+
+def test_one_with_its_builds(client):
+    first, second = built(client, 'info:a'), built(client, 'info:b', cpuCount=2, memoryMB=1024)
+    waiting = ask(client, 'info')
+    info = client.call('GET', '/templates/info')
+    assert info['templateID'] == first['templateID'] and info['public'] is False and info['aliases'] == ['info']
+    assert sorted(info['names']) == ['info:a', 'info:b'] and info['lastSpawnedAt'] is None
+    builds = {b['buildID']: b for b in info['builds']}
+    assert {i: b['status'] for i, b in builds.items()} == {first['buildID']: 'ready', second['buildID']: 'ready',
+                                                           waiting['buildID']: 'waiting'}
+    assert (builds[second['buildID']]['cpuCount'], builds[second['buildID']]['memoryMB']) == (2, 1024)
+    assert [b['createdAt'] for b in info['builds']] == sorted((b['createdAt'] for b in info['builds']), reverse=True)
+    assert client.call('GET', f"/templates/{first['templateID']}") == info
+    host = client.call('GET', '/templates/python')
+    assert host['public'] is True and host['templateID'] == 'tpythonpython' and len(host['builds']) == 1
+    assert "template 'nosuch' not found" in client.fails('GET', '/templates/nosuch', 404)
+
+
+def test_builds_have_pages(client):
+    for tag in 'abc':
+        built(client, f'paged:{tag}')
+    whole = [b['buildID'] for b in client.call('GET', '/templates/paged')['builds']]
+    found, query = [], '?limit=2'
+    while query:
+        reply = client.raw('GET', f'/templates/paged{query}')
+        found.append([b['buildID'] for b in reply.json['builds']])
+        token = reply.headers['X-Next-Token']
+        query = token and f'?limit=2&nextToken={token}'
+    assert found == [whole[:2], whole[2:]] and len(whole) == 3
+    assert 'Invalid next token' in client.fails('GET', '/templates/paged?nextToken=nosuch', 400)
+    assert 'limit is 1 to 100' in client.fails('GET', '/templates/paged?limit=0', 400)
+
+
+def test_the_list_has_pages(client):
+    for name in ('page-a', 'page-b', 'page-c'):
+        built(client, name)
+    whole = client.call('GET', '/v2/templates')
+    assert sorted(whole, key=lambda t: t['templateID']) == whole
+    assert sorted(client.call('GET', '/templates'), key=lambda t: t['templateID']) == whole
+    found, query = [], '?limit=3'
+    while query:
+        reply = client.raw('GET', f'/v2/templates{query}')
+        assert len(reply.json) <= 3
+        found += reply.json
+        token = reply.headers['X-Next-Token']
+        query = token and f'?limit=3&nextToken={token}'
+    assert found == whole and len(whole) > 3
+
+
+def test_a_template_is_its_tenants_alone(client, gateway):
+    built(client, 'mine-alone')
+    for version in ('/v2', ''):
+        names = client.call('PATCH', f'{version}/templates/mine-alone', {'public': False})['names']
+        assert len(names) == 1 and names[0].endswith('/mine-alone')
+        assert "their tenant's alone" in client.fails('PATCH', f'{version}/templates/mine-alone', 400, {'public': True})
+    assert client.raw('PATCH', '/v2/templates/mine-alone', 'null', {}).status == 400
+    client.fails('PATCH', '/v2/templates/python', 403, {'public': False})
+    gateway.client().fails('PATCH', '/v2/templates/mine-alone', 404, {'public': False})
+
+
+def test_a_log_by_time(client):
+    build = built(client, 'bytime', step('RUN', 'x'))
+    path = f"/templates/bytime/builds/{build['buildID']}"
+    whole = client.call('GET', f'{path}/status')['logEntries']
+    assert client.call('GET', f'{path}/logs') == {'logs': whole}
+    assert client.call('GET', f'{path}/logs?direction=backward&limit=2')['logs'] == whole[:-3:-1]
+    assert client.call('GET', f'{path}/logs?level=error')['logs'] == []
+    assert client.call('GET', f'{path}/logs?cursor=99999999999999')['logs'] == []
+    assert client.call('GET', f'{path}/logs?cursor=1&direction=backward')['logs'] == []
+    assert client.call('GET', f'{path}/logs?cursor=99999999999999&direction=backward&limit=100')['logs'] == whole[::-1]
+    client.fails('GET', f'{path}/logs?direction=up', 400)
+    client.fails('GET', '/templates/bytime/builds/nosuch/logs', 404)
