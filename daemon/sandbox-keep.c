@@ -291,7 +291,8 @@ void sandbox_forget_kept(Sandbox *s, Snapshot *paused) {
         if (!s->priv->kept)
                 return;
         s->priv->kept = false;
-        host_network_keep_slot(s->manager->network, s->slot, false);
+        if (!s->priv->net_lost)
+                host_network_keep_slot(s->manager->network, s->slot, false);
         int r = unlink_kept(s->manager, s->id);
         if (paused && paused->kind == SNAPSHOT_PAUSE)
                 forget_later(s->manager, paused, r);

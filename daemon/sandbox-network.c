@@ -123,6 +123,9 @@ void sandbox_drop_network(Sandbox *s) {
         p->net_closed = NULL;
         if (!network(s))
                 return;
+        if (p->net_lost && !p->kept)
+                host_network_keep_slot(network(s), s->slot, false);
+        p->net_lost = false;
         host_network_cancel(network(s), s);
         host_network_drop_slot(network(s), TAKE_FD(p->netns_fd), TAKE_FD(p->tap_fd));
 }
@@ -327,10 +330,15 @@ void sandbox_check_links(Sandbox *s) {
 
         if ((!parked && !has_links_to_lose(s)) || net_client_get_entry(s->manager->net, s->slot, &entry) != -ENOENT)
                 return;
-        if (parked)
+        if (parked) {
                 sandbox_park_anew(s);
-        else
+                return;
+        }
+        if (!s->priv->net_lost)
                 log_warning("Sandbox %s: somebody took its links away; it has no network until it has been paused and resumed", s->id);
+        s->priv->net_lost = true;
+        /* It goes by this number still. */
+        host_network_keep_slot(network(s), s->slot, true);
 }
 
 /* Closing. */

@@ -112,6 +112,7 @@ struct SandboxPrivate {
         bool net_close_again;      /* asked for a second time */
         bool net_parked;           /* connections of the host wait in its tap, for somebody who resumes it */
         bool net_limits_set;       /* its own, in this slot */
+        bool net_lost;             /* it runs, and somebody took its links away */
         void (*net_opened)(Sandbox *s, const sd_bus_error *error);
         void (*net_closed)(Sandbox *s);
         bool finish_waits;         /* for net_closing */

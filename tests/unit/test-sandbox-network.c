@@ -454,6 +454,57 @@ TEST(slots_of_paused_ones_are_kept_before_any_is_given_out) {
 static void on_taken(Sandbox *s) {
 }
 
+static void take_links(void) {
+        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(64);
+        uint32_t slot = SLOT;
+        union bpf_attr attr = { .map_fd = (uint32_t) netd.entries, .key = (uintptr_t) &slot };
+
+        assert_eq(bpf(BPF_MAP_DELETE_ELEM, &attr), 0);
+        tlv_put_u32(&w, NET_TAG_SLOT, SLOT);
+        fake_netd_tell(&netd, NET_EVENT_LINKS_GONE, &w);
+}
+
+/* It runs, and is closed, rolled back and paused under the number of its place. */
+TEST(nobody_else_gets_the_place_of_one_that_runs_without_its_links) {
+        make();
+        sandboxes[manager.n_sandboxes++] = sandbox;
+        set_up();
+        load_builtins();
+        assert_eq(sandbox_network_open(sandbox, NULL), 1);
+        take_links();
+        assert_eq(answer(NET_OP_SLOT_KEEP), 0);
+
+        /* Nor from another cube-netd. */
+        set_up();
+        FakeRequest q;
+        for (unsigned i = 0; i < 2; i++)
+                (void) answer(NET_OP_POLICY_LOAD);
+        q = fake_netd_take(&netd, NET_OP_SLOT_KEEP);
+        assert_eq(q.slot, SLOT);
+        (void) fake_netd_answer(&netd, &q);
+
+        sandbox_drop_network(sandbox);
+        q = fake_netd_take(&netd, NET_OP_SLOT_FREE);
+        assert_eq(q.slot, SLOT);
+        (void) fake_netd_answer(&netd, &q);
+        done();
+}
+
+TEST(one_that_runs_without_its_links_and_is_paused_keeps_its_place) {
+        make();
+        sandboxes[manager.n_sandboxes++] = sandbox;
+        set_up();
+        load_builtins();
+        assert_eq(sandbox_network_open(sandbox, NULL), 1);
+        take_links();
+        (void) answer(NET_OP_SLOT_KEEP);
+        sandbox->priv->kept = true;
+        sandbox_drop_network(sandbox);
+        assert_true(fake_netd_idle(&netd));
+        sandbox->priv->kept = false;
+        done();
+}
+
 TEST(one_that_got_another_place_keeps_that) {
         make();
         sandbox->state = SANDBOX_RESUMING;
