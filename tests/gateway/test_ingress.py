@@ -421,6 +421,29 @@ def test_a_haproxy_that_nobody_has_told_anything_says_try_again(ingress, guest):
     assert one(ingress, g.host(ENVD), '/health')[0] == 204
 
 
+BROWSER = {'User-Agent': 'Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0', 'Accept': 'text/html,*/*;q=0.8',
+           'Sec-Fetch-Mode': 'navigate'}
+
+
+def test_a_browser_is_shown_a_page_and_all_others_are_told_in_json(ingress, guest):
+    g, secured = guest(8000), guest(network={'allowPublicTraffic': False})
+    for host, status, port, message in ((g.host(8001), 502, ', port 8001', CLOSED), (f'80-inosuchsandbox00.{DOMAIN}', 502, '', NOT_FOUND),
+                                        (secured.host(80), 403, '', SECURED)):
+        sandbox = host.split('-')[1].split('.')[0]
+        answered, headers, body = one(ingress, host, headers=BROWSER)
+        page = body.decode()
+        assert (answered, headers['Content-Type']) == (status, 'text/html; charset=utf-8')
+        assert page.startswith('<!DOCTYPE html>') and f'<h1>{message}' in page
+        assert f'<p>Sandbox {sandbox}{port}, status {status}</p>' in page
+        for other in ({'Accept': 'application/json'}, {'Sec-Fetch-Mode': 'cors'}, {'User-Agent': 'e2b-js-sdk/2.51.0'}):
+            answered, headers, body = one(ingress, host, headers={**BROWSER, **other})
+            assert (answered, headers['Content-Type']) == (status, 'application/json; charset=utf-8')
+            assert json.loads(body)['sandboxId'] == sandbox
+    # What a sandbox says itself is its own.
+    answered, headers, body = one(ingress, g.host(8000), '/status?502', headers=BROWSER)
+    assert (answered, headers['Content-Type'], body) == (502, 'application/json', b'{"mine":true}')
+
+
 def test_without_a_socket_of_the_gateway_it_says_try_again(ingress, gateway):
     away = gateway.socket.with_name('away')
     os.rename(gateway.socket, away)
