@@ -24,6 +24,8 @@ static int append_labels(sd_bus_message *m, const CreateSpec *s) {
                 k = append_label(m, LABEL_TRAFFIC, "token");
         if (k >= 0 && !isempty(s->network.mask_host))
                 k = append_label(m, LABEL_MASK_HOST, s->network.mask_host);
+        if (k >= 0 && *s->network.https_ports)
+                k = append_label(m, LABEL_HTTPS_PORTS, s->network.https_ports);
         if (k >= 0 && s->metadata)
                 k = append_label(m, LABEL_METADATA, json_object_to_json_string_ext(s->metadata, JSON_C_TO_STRING_PLAIN));
         return k < 0 ? k : labels_end(m);

@@ -312,6 +312,27 @@ def test_a_host_that_is_none_is_no_mask(client, mask):
     assert client.fails('POST', '/v2/sandboxes', 400, {'templateID': 'python', 'network': {'maskRequestHost': mask}})
 
 
+def test_servers_that_speak_tls_themselves(ingress, guest, client):
+    """Whatever their certificate; the client's own TLS ends in front of them."""
+    g = guest(8001, network={'httpsPorts': [7999, 8000, 8002]}).serve(8000, 'tls')
+    assert client.call('GET', f'/sandboxes/{g.id}')['network']['httpsPorts'] == [7999, 8000, 8002]
+    for port in 8000, 8001:
+        assert seen(one(ingress, g.host(port)))['headers']['x-forwarded-proto'] == 'http'
+    assert error(one(ingress, g.host(8002)))[1]['message'] == CLOSED
+    # One that speaks none there, and TLS where nobody expects it.
+    g.serve(7999).serve(8003, 'tls')
+    assert one(ingress, g.host(7999))[0] == 502
+    assert one(ingress, g.host(8003))[0] != 200
+    copy = client.call('POST', f'/sandboxes/{g.id}/fork', {'count': 1, 'timeout': 60}, 201)[0]['sandbox']['sandboxID']
+    assert client.call('GET', f'/sandboxes/{copy}')['network']['httpsPorts'] == [7999, 8000, 8002]
+
+
+@pytest.mark.parametrize('ports', [8000, '8000', [0], [65536], ['8000'], [80.5], [ENVD], list(range(1, 10)), {'a': 1}])
+def test_what_is_no_list_of_https_ports(client, ports):
+    message = client.fails('POST', '/v2/sandboxes', 400, {'templateID': 'python', 'network': {'httpsPorts': ports}})
+    assert 'httpsPorts' in message or 'https port' in message
+
+
 def test_what_a_client_says_of_its_way_is_not_passed_on(ingress, guest):
     g = guest(8000)
     headers = seen(one(ingress, g.host(8000), headers={
