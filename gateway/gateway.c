@@ -12,6 +12,7 @@
 #include "gateway/ingress.h"
 #include "gateway/log.h"
 #include "gateway/refusals.h"
+#include "gateway/repeat.h"
 #include "gateway/routes.h"
 
 /* As proxies name it in their logs, for want of an answer. */
@@ -134,6 +135,7 @@ static void on_done(Request *r, void *userdata) {
         Gateway *g = userdata;
 
         cubed_drop(r);
+        repeat_end(r);
         r->share = share_put(r->share);
         if (r->url.text && route_is_open(r))
                 return;

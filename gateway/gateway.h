@@ -35,6 +35,7 @@ struct Gateway {
         BusKeys *bus_keys;
         Metrics *metrics;
         Endings *endings;
+        Request *repeats;          /* creates under way that may come twice */
         Refusals *refusals;
         Ingress *ingress;
         GatewayConfig config;

@@ -49,6 +49,7 @@ static bool is_there(json_object *properties, bool *ret_resumes) {
 bool route_format(json_object *properties, uid_t owner, const HostKey *key, char ret[static ROUTE_MAX]) {
         json_object *labels = info_get(properties, "Labels");
         const char *address = info_string(properties, "NetworkAddress"), *host = info_string(labels, LABEL_MASK_HOST);
+        const char *https = info_string(labels, LABEL_HTTPS_PORTS);
         char traffic[TOKEN_SIZE] = "", envd[TOKEN_SIZE] = "";
         bool resumes;
 
@@ -57,7 +58,7 @@ bool route_format(json_object *properties, uid_t owner, const HostKey *key, char
         if (!is_there(properties, &resumes) || !is_address(address))
                 return false;
         /* A label is what the client said, but for what was refused. */
-        if (*host && !mask_host_valid(host))
+        if ((*host && !mask_host_valid(host)) || https[strspn(https, "0123456789:")])
                 return false;
 
         if (*info_string(labels, LABEL_TRAFFIC))
@@ -65,9 +66,9 @@ bool route_format(json_object *properties, uid_t owner, const HostKey *key, char
         if (resumes && streq(info_string(labels, LABEL_SECURE), "yes"))
                 token_derive(key, TOKEN_ENVD, info_string(properties, "Id"), envd);
         const char *port = strstr(host, PORT);
-        int n = snprintf(ret, ROUTE_MAX, "%s|%s|%s|%.*s|%s|%s", address, traffic, envd,
+        int n = snprintf(ret, ROUTE_MAX, "%s|%s|%s|%.*s|%s|%s%s%s", address, traffic, envd,
                          port ? (int) (port - host) : (int) strlen(host), host, port ? "port" : "",
-                         port ? port + strlen(PORT) : "");
+                         port ? port + strlen(PORT) : "", *https ? "|" : "", https);
         explicit_bzero(traffic, sizeof(traffic));
         explicit_bzero(envd, sizeof(envd));
         return n > 0 && (size_t) n < ROUTE_MAX;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <stdio.h>
 
 #include "base/parse.h"
 #include "gateway/ingress-route.h"
@@ -8,6 +9,7 @@
 
 #define ALL "0.0.0.0/0"
 #define NAME_LENGTH_MAX 253U
+#define ENVD_PORT 49983
 
 static bool address_valid(const char *s) {
         _cleanup_free_ char *copy = strdup(s);
@@ -60,12 +62,36 @@ static int check_lists(const NetworkSpec *n, bool all_denied, ErrorText *error) 
 }
 
 static int refuse_others(json_object *of, ErrorText *error) {
-        static const char *const others[] = { "egressProxy", "httpsPorts" };
         if (field_given(of, "rules"))
                 return error_text(error, "Network transform rules are not available for your team.");
-        for (size_t i = 0; i < ELEMENTSOF(others); i++)
-                if (field_given(of, others[i]))
-                        return error_text(error, "network.%s is not supported by this host", others[i]);
+        if (field_given(of, "egressProxy"))
+                return error_text(error, "network.egressProxy is not supported by this host");
+        return 0;
+}
+
+/* envd speaks no TLS. */
+static bool https_port_valid(json_object *v) {
+        int64_t port = json_object_is_type(v, json_type_int) ? json_object_get_int64(v) : 0;
+
+        return port > 0 && port <= UINT16_MAX && port != ENVD_PORT;
+}
+
+static int parse_https_ports(json_object *of, NetworkSpec *ret, ErrorText *error) {
+        char *at = ret->https_ports;
+        json_object *ports = NULL;
+
+        if (!field_given(of, "httpsPorts"))
+                return 0;
+        (void) json_object_object_get_ex(of, "httpsPorts", &ports);
+        if (!json_object_is_type(ports, json_type_array) || json_object_array_length(ports) > HTTPS_PORTS_MAX)
+                return error_text(error, "httpsPorts is a list of %u ports at most", HTTPS_PORTS_MAX);
+        for (size_t i = 0; i < json_object_array_length(ports); i++) {
+                json_object *v = json_object_array_get_idx(ports, i);
+                if (!https_port_valid(v))
+                        return error_text(error, "https port is not valid: %.32s", json_object_to_json_string_ext(v, JSON_C_TO_STRING_PLAIN));
+                at += snprintf(at, (size_t) (ret->https_ports + sizeof(ret->https_ports) - at), "%s%d", i > 0 ? ":" : "",
+                               json_object_get_int(v));
+        }
         return 0;
 }
 
@@ -76,6 +102,8 @@ static int parse_inbound(json_object *of, NetworkSpec *ret, ErrorText *error) {
         int r = field_bool(of, "allowPublicTraffic", &public, error);
         if (r >= 0)
                 r = field_string(of, "maskRequestHost", &ret->mask_host, error);
+        if (r >= 0)
+                r = parse_https_ports(of, ret, error);
         if (r < 0)
                 return r;
         ret->secured = !public;

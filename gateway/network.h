@@ -6,6 +6,7 @@
 #include <systemd/sd-bus.h>
 
 #include "gateway/body.h"
+#include "gateway/ingress-route.h"
 
 typedef struct NetworkSpec {
         bool internet;            /* what no rule says */
@@ -14,6 +15,7 @@ typedef struct NetworkSpec {
         /* Of requests that come in; said when it is created. */
         bool secured;             /* allowPublicTraffic is false: with a token only */
         const char *mask_host;    /* borrowed, or NULL */
+        char https_ports[HTTPS_PORTS_TEXT]; /* with colons between; "": none */
 } NetworkSpec;
 
 /* of is what has allowOut and denyOut, NULL: nothing said; internet is what holds then. What this host does not do is

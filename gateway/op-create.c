@@ -7,6 +7,7 @@
 
 #include "gateway/labels.h"
 #include "gateway/op-common.h"
+#include "gateway/repeat.h"
 #include "gateway/serve.h"
 
 static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *error);
@@ -15,7 +16,14 @@ static int append_label(sd_bus_message *m, const char *name, const char *value) 
         return sd_bus_message_append(m, "{ss}", name, value);
 }
 
-static int append_labels(sd_bus_message *m, const CreateSpec *s) {
+static int append_request(sd_bus_message *m, const Request *r) {
+        char fingerprint[TOKEN_SIZE];
+
+        repeat_fingerprint(r, fingerprint);
+        return append_label(m, LABEL_REQUEST, fingerprint);
+}
+
+static int append_labels(sd_bus_message *m, const Request *r, const CreateSpec *s) {
         int k = labels_begin(m);
 
         if (k >= 0 && s->secure)
@@ -24,6 +32,10 @@ static int append_labels(sd_bus_message *m, const CreateSpec *s) {
                 k = append_label(m, LABEL_TRAFFIC, "token");
         if (k >= 0 && !isempty(s->network.mask_host))
                 k = append_label(m, LABEL_MASK_HOST, s->network.mask_host);
+        if (k >= 0 && *r->repeat_id)
+                k = append_request(m, r);
+        if (k >= 0 && *s->network.https_ports)
+                k = append_label(m, LABEL_HTTPS_PORTS, s->network.https_ports);
         if (k >= 0 && s->metadata)
                 k = append_label(m, LABEL_METADATA, json_object_to_json_string_ext(s->metadata, JSON_C_TO_STRING_PLAIN));
         return k < 0 ? k : labels_end(m);
@@ -62,7 +74,9 @@ static int make_call(Request *r, const CreateSpec *s, sd_bus_message **ret) {
         if (k >= 0)
                 k = sd_bus_message_append(*ret, "{sv}", "bind-client", "b", 1);
         if (k >= 0)
-                k = append_labels(*ret, s);
+                k = append_labels(*ret, r, s);
+        if (k >= 0 && *r->repeat_id)
+                k = sd_bus_message_append(*ret, "{sv}", "request-id", "s", r->repeat_id);
         if (k >= 0)
                 k = append_policy(*ret, &s->network);
         return k < 0 ? k : sd_bus_message_close_container(*ret);
@@ -120,6 +134,14 @@ static void serve(Request *r) {
         json_object *variables;
         ErrorText error = {};
 
+        if (!repeat_is_same(r))
+                return;
+        r->made = !repeat_was_before(r);
+        /* It was served then. */
+        if (!r->made && !streq(info_string(r->sandbox, "State"), "running")) {
+                reply_sandbox(r, MHD_HTTP_CREATED);
+                return;
+        }
         int k = variables_parse(r->json, &variables, &error);
         if (k < 0) {
                 reply_bad(r, k, &error);
@@ -147,7 +169,8 @@ static void on_created(Request *r, sd_bus_message *reply, const sd_bus_error *er
                 return;
         }
         (void) snprintf(r->sandbox_id, sizeof(r->sandbox_id), "%s", id);
-        r->made = true;
+        /* Whether another request made it, of which its client may have been told, its properties say. */
+        r->made = !*r->repeat_id;
         cubed_get_sandbox(r, serve);
 }
 
@@ -155,6 +178,8 @@ void op_create(Request *r) {
         ErrorText error = {};
         CreateSpec s;
 
+        if (!repeat_begin(r))
+                return;
         int k = create_spec_parse(r->json, &r->gateway->config, request_is_v2(r), &s, &error);
         if (k < 0) {
                 reply_bad(r, k, &error);

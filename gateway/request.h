@@ -15,6 +15,7 @@
 #include "gateway/share.h"
 #include "gateway/template-names.h"
 #include "gateway/template-ref.h"
+#include "gateway/token.h"
 #include "gateway/url.h"
 
 typedef struct HttpServer HttpServer;
@@ -55,6 +56,8 @@ typedef struct Request {
         json_object *json;                  /* the body, an object, or NULL */
         char sandbox_id[SANDBOX_ID_MAX];
         bool made;                          /* that sandbox, for this request */
+        char repeat_id[TOKEN_SIZE];         /* of a create that may come twice; "": it may not */
+        struct Request *next_repeat;        /* of those under way */
         json_object *sandbox;               /* its properties as cubed told them */
         json_object *listed;                /* properties of those that a list has so far */
         const char *template_ref;           /* of the path, borrowed from url */

@@ -112,19 +112,35 @@ static json_object *lifecycle(json_object *p) {
         return json_maker_done(&m);
 }
 
+static json_object *https_ports_to_json(const char *text) {
+        json_object *list = json_object_new_array();
+
+        for (const char *at = text; list && *at; at += strspn(at, ":")) {
+                char *end;
+                json_object *port = json_object_new_int((int32_t) strtoul(at, &end, 10));
+                if (end == at || !json_append(list, port))
+                        break;
+                at = end;
+        }
+        return list;
+}
+
 /* NULL: there is nothing to be said of it. */
 static json_object *network(json_object *p) {
         json_object *labels = info_get(p, "Labels"), *rules = network_to_json(info_get(p, "NetworkPolicy"));
         const char *mask = info_string(labels, LABEL_MASK_HOST), *traffic = info_string(labels, LABEL_TRAFFIC);
+        const char *https = info_string(labels, LABEL_HTTPS_PORTS);
         JsonMaker m = { .object = rules };
 
-        if (!*mask && !*traffic)
+        if (!*mask && !*traffic && !*https)
                 return rules;
         if (!rules)
                 m = json_maker_new();
         json_put(&m, "allowPublicTraffic", json_object_new_boolean(!*traffic));
         if (*mask)
                 json_put_string(&m, "maskRequestHost", mask);
+        if (*https)
+                json_put(&m, "httpsPorts", https_ports_to_json(https));
         return json_maker_done(&m);
 }
 

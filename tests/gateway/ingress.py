@@ -143,7 +143,8 @@ class Guest:
         self.servers = []
 
     def serve(self, port, kind='http'):
-        server = subprocess.Popen(self.ingress.inside(sys.executable, WEB, kind, port, pid=self.pid), stdout=subprocess.PIPE)
+        key = [f'{self.ingress.variables["CREDENTIALS_DIRECTORY"]}/tls.pem'] if kind == 'tls' else []
+        server = subprocess.Popen(self.ingress.inside(sys.executable, WEB, kind, port, *key, pid=self.pid), stdout=subprocess.PIPE)
         self.servers.append(server)
         assert server.stdout.readline() == b'ready\n'
         return self

@@ -312,6 +312,27 @@ def test_a_host_that_is_none_is_no_mask(client, mask):
     assert client.fails('POST', '/v2/sandboxes', 400, {'templateID': 'python', 'network': {'maskRequestHost': mask}})
 
 
+def test_servers_that_speak_tls_themselves(ingress, guest, client):
+    """Whatever their certificate; the client's own TLS ends in front of them."""
+    g = guest(8001, network={'httpsPorts': [7999, 8000, 8002]}).serve(8000, 'tls')
+    assert client.call('GET', f'/sandboxes/{g.id}')['network']['httpsPorts'] == [7999, 8000, 8002]
+    for port in 8000, 8001:
+        assert seen(one(ingress, g.host(port)))['headers']['x-forwarded-proto'] == 'http'
+    assert error(one(ingress, g.host(8002)))[1]['message'] == CLOSED
+    # One that speaks none there, and TLS where nobody expects it.
+    g.serve(7999).serve(8003, 'tls')
+    assert one(ingress, g.host(7999))[0] == 502
+    assert one(ingress, g.host(8003))[0] != 200
+    copy = client.call('POST', f'/sandboxes/{g.id}/fork', {'count': 1, 'timeout': 60}, 201)[0]['sandbox']['sandboxID']
+    assert client.call('GET', f'/sandboxes/{copy}')['network']['httpsPorts'] == [7999, 8000, 8002]
+
+
+@pytest.mark.parametrize('ports', [8000, '8000', [0], [65536], ['8000'], [80.5], [ENVD], list(range(1, 10)), {'a': 1}])
+def test_what_is_no_list_of_https_ports(client, ports):
+    message = client.fails('POST', '/v2/sandboxes', 400, {'templateID': 'python', 'network': {'httpsPorts': ports}})
+    assert 'httpsPorts' in message or 'https port' in message
+
+
 def test_what_a_client_says_of_its_way_is_not_passed_on(ingress, guest):
     g = guest(8000)
     headers = seen(one(ingress, g.host(8000), headers={
@@ -419,6 +440,29 @@ def test_a_haproxy_that_nobody_has_told_anything_says_try_again(ingress, guest):
         g.client.gateway.start(f'Domain={DOMAIN}:{HTTPS}')
     wait_for('all routes', lambda: ingress.routes() is not None)
     assert one(ingress, g.host(ENVD), '/health')[0] == 204
+
+
+BROWSER = {'User-Agent': 'Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0', 'Accept': 'text/html,*/*;q=0.8',
+           'Sec-Fetch-Mode': 'navigate'}
+
+
+def test_a_browser_is_shown_a_page_and_all_others_are_told_in_json(ingress, guest):
+    g, secured = guest(8000), guest(network={'allowPublicTraffic': False})
+    for host, status, port, message in ((g.host(8001), 502, ', port 8001', CLOSED), (f'80-inosuchsandbox00.{DOMAIN}', 502, '', NOT_FOUND),
+                                        (secured.host(80), 403, '', SECURED)):
+        sandbox = host.split('-')[1].split('.')[0]
+        answered, headers, body = one(ingress, host, headers=BROWSER)
+        page = body.decode()
+        assert (answered, headers['Content-Type']) == (status, 'text/html; charset=utf-8')
+        assert page.startswith('<!DOCTYPE html>') and f'<h1>{message}' in page
+        assert f'<p>Sandbox {sandbox}{port}, status {status}</p>' in page
+        for other in ({'Accept': 'application/json'}, {'Sec-Fetch-Mode': 'cors'}, {'User-Agent': 'e2b-js-sdk/2.51.0'}):
+            answered, headers, body = one(ingress, host, headers={**BROWSER, **other})
+            assert (answered, headers['Content-Type']) == (status, 'application/json; charset=utf-8')
+            assert json.loads(body)['sandboxId'] == sandbox
+    # What a sandbox says itself is its own.
+    answered, headers, body = one(ingress, g.host(8000), '/status?502', headers=BROWSER)
+    assert (answered, headers['Content-Type'], body) == (502, 'application/json', b'{"mine":true}')
 
 
 def test_without_a_socket_of_the_gateway_it_says_try_again(ingress, gateway):

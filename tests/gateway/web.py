@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers in a guest, as its users have them: web.py KIND PORT."""
+"""Servers in a guest, as its users have them: web.py KIND PORT [KEY]."""
 
 import base64
 import hashlib
 import http.server
 import json
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -153,5 +154,9 @@ if __name__ == '__main__':
         grpc(port)
     server = http.server.ThreadingHTTPServer(('', port), Handler)
     server.daemon_threads = True
+    if kind == 'tls':
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(sys.argv[3])
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     print('ready', flush=True)
     server.serve_forever()

@@ -79,6 +79,8 @@ TEST(a_mask_comes_in_two_halves) {
         assert_true(!route_of(sandbox("running", "10.209.0.5", false, "\"e2b/mask-host\": \"a-${PORT}.test:${x\""), OWNER));
         assert_streq(route_of(sandbox("running", "10.209.0.5", false, "\"e2b/mask-host\": \"a-${PORT}.test\""), OWNER),
                      "10.209.0.5|||a-|port|.test");
+        assert_streq(route_of(sandbox("running", "10.209.0.5", false, "\"e2b/https-ports\": \"443:8443\""), OWNER), "10.209.0.5||||||443:8443");
+        assert_true(!route_of(sandbox("running", "10.209.0.5", false, "\"e2b/https-ports\": \"443 8443\""), OWNER));
 }
 
 TEST(nothing_that_haproxy_would_read_otherwise_gets_into_a_route) {
