@@ -43,6 +43,8 @@ static const char *warm_spec_fault(const TemplateWarmSpec *s) {
                 return "there is a command to start, and no-start";
         if ((s->start && !*s->start) || (s->ready && !*s->ready))
                 return "the command to start or the one that tells when it is ready is empty";
+        if (strlen(strempty(s->start)) > TEMPLATE_COMMAND_MAX || strlen(strempty(s->ready)) > TEMPLATE_COMMAND_MAX)
+                return "the command to start or the one that tells when it is ready is too long, 65535 bytes at most";
         if (s->cwd && *s->cwd != '/')
                 return "the working directory has to be an absolute path";
         /* Without the assignment itself: its value may be a secret. */
@@ -120,6 +122,15 @@ static int copy_strings(char **l, char ***ret) {
         return r;
 }
 
+static int set_start(const TemplateWarmSpec *s, TemplateStart *ret) {
+        if (!s || !s->start)
+                return 0;
+        ret->command = strdup(s->start);
+        ret->ready = s->ready ? strdup(s->ready) : NULL;
+        ret->ready_timeout_usec = s->ready_timeout_usec;
+        return ret->command && (ret->ready || !s->ready) ? 0 : -ENOMEM;
+}
+
 int template_from_params(const TemplateBuildParams *p, Template **ret) {
         _cleanup_(template_freep) Template *t = new0(Template, 1);
         char id[ID_SIZE];
@@ -138,7 +149,7 @@ int template_from_params(const TemplateBuildParams *p, Template **ret) {
         t->disk_bytes = p->disk_bytes;
         t->cmdline = strdup(strempty(p->cmdline));
         t->has_policy = p->policy;
-        if (p->policy && sandbox_policy_copy(p->policy, &t->policy) < 0)
+        if ((p->policy && sandbox_policy_copy(p->policy, &t->policy) < 0) || set_start(p->warm, &t->start) < 0)
                 return -ENOMEM;
         if (!t->id || !t->name || !t->tag || !t->cmdline || template_aliases_copy(p->aliases, &t->aliases) < 0)
                 return -ENOMEM;

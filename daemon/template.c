@@ -29,6 +29,8 @@ Template *template_free(Template *t) {
         free(t->cmdline);
         sandbox_policy_done(&t->policy);
         exec_defaults_done(&t->defaults);
+        free(t->start.command);
+        free(t->start.ready);
         free(t);
         return NULL;
 }
@@ -79,6 +81,19 @@ static int add_defaults(json_object *o, const Template *t) {
         return r < 0 ? r : json_add(o, "defaults", d);
 }
 
+static int add_start(json_object *o, const TemplateStart *s) {
+        json_object *v = s->command ? json_object_new_object() : NULL;
+
+        if (!s->command)
+                return 0;
+        int r = json_add(o, "start", v);
+        if (r >= 0)
+                r = json_add_string(v, "command", s->command);
+        if (r >= 0 && s->ready)
+                r = json_add_string(v, "ready", s->ready);
+        return r < 0 ? r : json_add_u64(v, "ready_timeout_usec", s->ready_timeout_usec);
+}
+
 json_object *template_to_json(const Template *t) {
         _cleanup_json_ json_object *o = json_object_new_object();
 
@@ -89,7 +104,7 @@ json_object *template_to_json(const Template *t) {
             json_add(o, "kernel", kernel_info_to_json(&t->kernel)) < 0 ||
             json_add_string(o, "cmdline", t->cmdline) < 0 || json_add_u64(o, "mem_bytes", t->mem_bytes) < 0 ||
             json_add_u64(o, "cpus", t->cpus) < 0 || json_add_u64(o, "disk_bytes", t->disk_bytes) < 0 || add_policy(o, t) < 0 ||
-            add_defaults(o, t) < 0 || (*t->tenant && json_add_string(o, "tenant", t->tenant) < 0))
+            add_defaults(o, t) < 0 || add_start(o, &t->start) < 0 || (*t->tenant && json_add_string(o, "tenant", t->tenant) < 0))
                 return NULL;
         return TAKE_PTR(o);
 }
@@ -233,6 +248,40 @@ static int parse_defaults(json_object *o, Template *t) {
         return json_object_object_get_ex(o, "defaults", &d) ? exec_defaults_from_json(d, &t->defaults) : 0;
 }
 
+/* It may have lines, as a script has. *ret stays NULL when there is none. */
+static int dup_command(json_object *o, const char *key, char **ret) {
+        json_object *v;
+
+        if (!json_object_object_get_ex(o, key, NULL))
+                return 0;
+        int r = json_get(o, key, json_type_string, &v);
+        if (r < 0)
+                return r;
+        const char *text = json_object_get_string(v);
+        size_t n = (size_t) json_object_get_string_len(v);
+        if (n == 0 || n > TEMPLATE_COMMAND_MAX || strlen(text) != n)
+                return -EBADMSG;
+        *ret = strdup(text);
+        return *ret ? 0 : -ENOMEM;
+}
+
+/* Nor what a build had started. */
+static int parse_start(json_object *o, TemplateStart *ret) {
+        static const char *const keys[] = { "command", "ready", "ready_timeout_usec", NULL };
+        json_object *v;
+
+        if (!json_object_object_get_ex(o, "start", &v))
+                return 0;
+        int r = json_object_is_type(v, json_type_object) ? json_check_keys(v, keys) : -EBADMSG;
+        if (r >= 0)
+                r = dup_command(v, "command", &ret->command);
+        if (r >= 0)
+                r = dup_command(v, "ready", &ret->ready);
+        if (r >= 0)
+                r = json_get_u64(v, "ready_timeout_usec", 0, UINT64_MAX, &ret->ready_timeout_usec);
+        return r >= 0 && !ret->command ? -EBADMSG : r;
+}
+
 /* Nor tenants. */
 static int parse_tenant(json_object *o, Template *t) {
         const char *name;
@@ -258,7 +307,7 @@ static bool is_consistent(const Template *t) {
 static int parse(const char *text, size_t size, Template *t, const char **ret_reason) {
         static const char *const keys[] = {
                 "version", "id", "name", "tag", "owner_uid", "created_usec", "root_type", "kernel", "cmdline",
-                "mem_bytes", "cpus", "disk_bytes", "files", "policy", "defaults", "tenant", NULL,
+                "mem_bytes", "cpus", "disk_bytes", "files", "policy", "defaults", "start", "tenant", NULL,
         };
         _cleanup_json_ json_object *o = NULL;
         uint64_t version;
@@ -286,6 +335,8 @@ static int parse(const char *text, size_t size, Template *t, const char **ret_re
                 r = parse_policy(o, t);
         if (r >= 0)
                 r = parse_defaults(o, t);
+        if (r >= 0)
+                r = parse_start(o, &t->start);
         if (r >= 0)
                 r = parse_tenant(o, t);
         if (r < 0)

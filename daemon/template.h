@@ -29,9 +29,17 @@
 #define TEMPLATE_MEMORY_MAX GIB(32)
 #define TEMPLATE_DISK_MAX (GIB(1024) * 64)
 #define TEMPLATE_CMDLINE_MAX 2047U
+/* Of what is started, and of what says when that is ready. */
+#define TEMPLATE_COMMAND_MAX 65535U
 
 typedef struct Template Template;
 typedef struct TemplateStore TemplateStore;
+
+/* What its build was told to start, and to wait for. */
+typedef struct TemplateStart {
+        char *command, *ready;   /* command NULL: nothing, or what an image starts by itself; ready NULL: no wait */
+        uint64_t ready_timeout_usec; /* 0: the default */
+} TemplateStart;
 
 struct Template {
         char *id;
@@ -53,6 +61,7 @@ struct Template {
         bool has_policy;
         SandboxPolicy policy; /* of its sandboxes, where they are given none; without it as DefaultPolicy= says */
         ExecDefaults defaults; /* of its sandboxes' programs */
+        TemplateStart start;   /* of builds on it, where they say nothing else */
         uint64_t file_bytes[_TEMPLATE_FILE_MAX];
         char file_sha256[_TEMPLATE_FILE_MAX][SHA256_HEX_SIZE]; /* of disk.img: see image/hash-file.h */
 

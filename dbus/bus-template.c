@@ -46,6 +46,18 @@ static int set_base(const char *source, TemplateBuildParams *params, sd_bus_erro
         return 0;
 }
 
+/* What a template below had started is started anew, since it runs in that one's memory alone. */
+static void set_start_of_base(const Template *t, TemplateWarmSpec *warm) {
+        if (warm->start || warm->no_start || !t->start.command)
+                return;
+        warm->start = t->start.command;
+        if (warm->ready || !t->start.ready)
+                return;
+        warm->ready = t->start.ready;
+        if (warm->ready_timeout_usec == 0)
+                warm->ready_timeout_usec = t->start.ready_timeout_usec;
+}
+
 /* What a call to build asks for, as long as it is read. */
 typedef struct BuildCall {
         TemplateBuildParams params;
@@ -138,6 +150,8 @@ static int read_build(sd_bus_message *m, const char *name, const char *source, B
         c->warm.n_steps = c->steps.n;
         c->warm.env = c->env;
         p->warm = c->want_warm ? &c->warm : NULL;
+        if (p->base && c->want_warm)
+                set_start_of_base(p->base, &c->warm);
         return c->want_warm ? 0 : check_cold(&c->warm, &c->build_policy, error);
 }
 

@@ -65,6 +65,22 @@ def test_a_template_is_built_and_used_and_removed(key, template):  # noqa: F811
     assert call("GET", "/templates/aliases/boxed", key)[0] == 404
 
 
+def test_what_a_template_below_has_started_runs_in_those_on_it(key, template):  # noqa: F811
+    source = template().split(":")[0]
+    for name, below, more in (("below", source, {"startCmd": "counter", "readyCmd": "true"}), ("above", "below", {})):
+        _, made = call("POST", "/v3/templates", key, {"name": name})
+        path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
+        assert call("POST", f"/v2{path}", key, {"fromTemplate": below, "steps": [], **more})[0] == 202
+        end = wait_for("the build", lambda: (s := call("GET", f"{path}/status", key)[1])["status"] in ("ready", "error") and s)
+        assert end["status"] == "ready", end
+    status, sandbox = call("POST", "/v2/sandboxes", key, {"templateID": "above"})
+    assert status == 201, sandbox
+    assert int(output("cubectl", "exec", sandbox["sandboxID"], "count").split()[0]) > 0
+    assert call("DELETE", f"/sandboxes/{sandbox['sandboxID']}", key)[0] == 204
+    for name in ("above", "below"):
+        wait_for("its removal", lambda: call("DELETE", f"/templates/{name}", key)[0] == 204)
+
+
 def test_a_step_that_fails(key, template):  # noqa: F811
     made, end = build(key, template().split(":")[0], "failing", [{"type": "RUN", "args": ["true"]}, {"type": "RUN", "args": ["exit 3"]}])
     assert end["status"] == "error" and end["reason"]["step"] == "2", end

@@ -175,6 +175,8 @@ static Template *make_template(const TemplateBuildParams *p) {
                 .cmdline = strdup(""), .mem_bytes = p->mem_bytes, .cpus = p->cpus, .disk_bytes = p->disk_bytes,
         };
         tenant_name_copy(t->tenant, p->tenant);
+        if (p->warm && p->warm->start)
+                t->start = (TemplateStart) { .command = strdup(p->warm->start), .ready = p->warm->ready ? strdup(p->warm->ready) : NULL };
         if (asprintf(&t->id, "tmade%08llu", ++n_made) < 0)
                 abort();
         for (size_t i = 0; i < n; i++)
@@ -321,6 +323,8 @@ static void free_template(Template *t) {
         free(t->cmdline);
         free(t->defaults.user);
         free(t->defaults.cwd);
+        free(t->start.command);
+        free(t->start.ready);
         sandbox_policy_done(&t->policy);
         free(t);
 }

@@ -113,6 +113,25 @@ def test_what_is_to_be_done_in_any_case(client):
     assert log(steps=forced, fromTemplate=None, fromImage='python') == ['cache: yes, step 4 is forced']
 
 
+@pytest.mark.parametrize('more, lines', [
+    ({}, ['start serve', 'ready is-ready']), ({'startCmd': 'other'}, ['start other', 'ready sleep 20']),
+    ({'readyCmd': 'mine'}, ['start serve', 'ready mine']),
+    ({'startCmd': 'other', 'readyCmd': 'mine'}, ['start other', 'ready mine']),
+])
+def test_what_a_template_below_has_started_is_started(client, more, lines):
+    build = ask(client, 'below')
+    start(client, build, startCmd='serve', readyCmd='is-ready')
+    assert wait(client, build)['status'] == 'ready'
+    # Of one between the two, too.
+    between = ask(client, 'between')
+    start(client, between, fromTemplate='below')
+    assert wait(client, between)['status'] == 'ready'
+    above = ask(client, 'above')
+    start(client, above, fromTemplate='between', **more)
+    messages = [e['message'] for e in wait(client, above)['logEntries']]
+    assert [m for m in messages if m.startswith(('start ', 'ready '))] == lines
+
+
 def test_an_image_is_a_template_of_the_host_with_a_user(client):
     built(client, 'python')
     build = ask(client, 'imaged')

@@ -235,6 +235,41 @@ TEST(strict) {
         assert_true(!loads_with("\"kernel\":{", "\"kernel\":{\"a\":[[[[[[[[[[[[[[]]]]]]]]]]]]]],"));
 }
 
+TEST(what_a_build_had_started_is_kept) {
+        static const char cpus[] = "\"cpus\":2", start[] = "\"cpus\":2,\"start\":{\"command\":\"a\\nb\",\"ready\":\"c\",\"ready_timeout_usec\":7}";
+        char text[4096], made[4096];
+        Template *t = NULL, *again = NULL;
+        const char *reason;
+
+        assert_true(loads_with(cpus, start));
+        assert_true(loads_with(cpus, "\"cpus\":2,\"start\":{\"command\":\"a\",\"ready_timeout_usec\":0}"));
+        static const char *const wrong[] = {
+                "{}", "\"a\"", "{\"command\":\"a\"}", "{\"command\":\"\",\"ready_timeout_usec\":0}",
+                "{\"command\":\"a\\u0000b\",\"ready_timeout_usec\":0}", "{\"ready\":\"a\",\"ready_timeout_usec\":0}",
+                "{\"command\":\"a\",\"ready\":\"\",\"ready_timeout_usec\":0}", "{\"command\":7,\"ready_timeout_usec\":0}",
+                "{\"command\":\"a\",\"ready_timeout_usec\":0,\"more\":1}",
+        };
+        for (size_t i = 0; i < ELEMENTSOF(wrong); i++) {
+                (void) snprintf(text, sizeof(text), "%s,\"start\":%s", cpus, wrong[i]);
+                assert_true(!loads_with(cpus, text));
+        }
+
+        (void) snprintf(made, sizeof(made), MADE_TEMPLATE_JSON, ONE, "python", 0U);
+        char *at = strstr(made, cpus);
+        (void) snprintf(text, sizeof(text), "%.*s%s%s", (int) (at - made), made, start, at + strlen(cpus));
+        assert_ok(template_parse(text, strlen(text), &t, &reason));
+        json_object *o = template_to_json_whole(t);
+        assert_true(o);
+        const char *written = json_object_to_json_string(o);
+        assert_ok(template_parse(written, strlen(written), &again, &reason));
+        json_object_put(o);
+        assert_streq(again->start.command, "a\nb");
+        assert_streq(again->start.ready, "c");
+        assert_eq(again->start.ready_timeout_usec, 7);
+        template_free(t);
+        template_free(again);
+}
+
 TEST(broken_directories) {
         _cleanup_temp_dir_ TempDir d = temp_dir_make();
         _cleanup_(template_store_freep) TemplateStore *s = NULL;
