@@ -88,6 +88,11 @@ def test_an_image_is_fetched_and_built_of(client, gateway, fetching, registry, l
     gw.wait_for('its end', fetching.at_rest)
 
 
+def test_one_that_was_fetched_waits_until_cubed_has_room(client, fetching, registry):
+    build = start_image(client, f'{registry.name}/team/app:1', name='crowded', fromImageRegistry=LOGIN)
+    assert wait(client, build)['status'] == 'ready'
+
+
 def test_a_password_is_seen_by_nobody(client, gateway, fetching, registry):
     assert wait(client, start_image(client, f'{registry.name}/team/app:1', fromImageRegistry=LOGIN))['status'] == 'ready'
     calls = fetching.calls.read_text()

@@ -80,6 +80,26 @@ def test_a_build_waits_until_it_is_started_once(client):
     assert ask(client, 'one')['templateID'] == build['templateID']
 
 
+def test_a_log_may_end_before_its_build(client):
+    build = built(client, 'endless')
+    assert 'line at 25' in [e['message'] for e in status(client, build)['logEntries']]
+
+
+def test_a_build_without_a_log_is_ended(client, gateway):
+    """Nobody would hear of it."""
+    build = ask(client, 'logless')
+    start(client, build)
+    end = wait(client, build)
+    assert end['status'] == 'error' and end['reason']['message'] == 'The log of this build could not be opened'
+
+    def states():
+        jobs = gateway.host.busctl('--json=short', 'call', 'org.cubed.Cube1', '/org/cubed/Cube1', 'org.freedesktop.DBus.ObjectManager',
+                                   'GetManagedObjects')
+        found = [o.get('org.cubed.Cube1.Job', {}) for o in gw.json.loads(jobs.stdout)['data'][0].values()]
+        return [j['State']['data'] for j in found if 'logless' in j.get('Subject', {}).get('data', '')]
+    gw.wait_for('its job to end', lambda: states() == ['canceled'])
+
+
 def test_a_log_has_pages_and_stays_as_it_was(client):
     build = built(client, 'log', *[step('RUN', f'command {i}') for i in range(120)])
     first, second = status(client, build), status(client, build, '?logsOffset=100')
