@@ -390,6 +390,11 @@ class Host:
         self.entries = fds[0]
         return self
 
+    def pins(self):
+        """Where the maps of this release are."""
+        version, = (path for path in self.directory.iterdir() if path.name.isdigit())
+        return version
+
     def start_removal(self, directory=None):
         """What the unit runs when the service has ended."""
         return self.netns.start(str(BUILD / 'net/cube-netd'), '--remove', stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -28,7 +28,7 @@ def links(host):
 
 
 def elements(host, name):
-    text = host.netns.run('bpftool', 'map', 'dump', 'pinned', f'{host.directory}/4/{name}').stdout
+    text = host.netns.run('bpftool', 'map', 'dump', 'pinned', f'{host.pins()}/{name}').stdout
     return len(re.findall(r'"key":', text))
 
 
@@ -237,7 +237,7 @@ def test_an_element_that_is_gone_lets_nothing_pass(host, name):
     s = host.sandbox(default='internet')
     guest = s.guest()
     assert reaches(guest, host.world, SERVER)
-    host.netns.run('bpftool', 'map', 'delete', 'pinned', f'{host.directory}/4/{name}', 'key', *(str(b) for b in s.slot.to_bytes(4, 'little')))
+    host.netns.run('bpftool', 'map', 'delete', 'pinned', f'{host.pins()}/{name}', 'key', *(str(b) for b in s.slot.to_bytes(4, 'little')))
     assert is_shut(guest, host.world)
 
 

@@ -72,18 +72,18 @@ def test_without_the_bpf_file_system_there_is_nothing_to_be_removed(host, tmp_pa
 
 def test_what_is_in_the_way_is_named_and_the_rest_goes(host):
     host.netd.stop()
-    (host.directory / '3' / 'theirs').mkdir()
+    (host.pins() / 'theirs').mkdir()
     status, said = host.remove()
     assert status == 1 and f"Can't remove the maps in {host.directory}: Is a directory; 'cube-netd --remove'" in said
     assert 'cubed' not in tables(host) and 'cube-host' not in host.netns.run('ip', '-o', 'link').stdout
-    assert os.listdir(host.directory / '3') == ['theirs']
-    (host.directory / '3' / 'theirs').rmdir()
+    assert os.listdir(host.pins()) == ['theirs']
+    (host.pins() / 'theirs').rmdir()
     assert host.remove() == (0, '')
 
 
 def test_nothing_goes_while_nobody_can_tell_what_runs(host):
     host.netd.stop()
-    pinned = host.directory / '3' / 'sandboxes'
+    pinned = host.pins() / 'sandboxes'
     pinned.unlink()
     pinned.mkdir()
     before = state(host)
