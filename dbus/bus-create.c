@@ -255,8 +255,9 @@ int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *e
         return start_create(m, &spec, error);
 }
 
-static bool bound_to(const Sandbox *s, sd_bus_message *m) {
-        return s && s->bound_client && streq(s->bound_client, strempty(sd_bus_message_get_sender(m)));
+void bus_unbind(Sandbox *s, sd_bus_message *m) {
+        if (s->bound_client && streq(s->bound_client, strempty(sd_bus_message_get_sender(m))))
+                sandbox_unbind(s);
 }
 
 /* What is of no other client's, or gone, is passed over: nothing of it is told. */
@@ -268,8 +269,8 @@ int bus_method_unbind_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error 
                 return r;
         for (char **id = ids; id && *id; id++) {
                 Sandbox *s = manager_find_sandbox(bus_front->manager, *id);
-                if (bound_to(s, m))
-                        sandbox_unbind(s);
+                if (s)
+                        bus_unbind(s, m);
         }
         return sd_bus_reply_method_return(m, NULL);
 }

@@ -6,7 +6,6 @@
 #include <limits.h>
 
 #include "base/parse.h"
-#include "dbus/bus-agent.h"
 #include "dbus/bus-objects.h"
 #include "dbus/bus-options.h"
 
@@ -14,8 +13,13 @@ typedef struct EnvdOptions {
         const char *token, *user, *cwd;
         char **env;
         uint32_t port;
-        bool user_optional, keep_env;
+        bool user_optional, keep_env, unbind;
 } EnvdOptions;
+
+typedef struct Serving {
+        sd_bus_message *call;
+        bool unbind;
+} Serving;
 
 static int check(const EnvdOptions *o, sd_bus_error *error) {
         if (o->token && !*o->token)
@@ -65,6 +69,40 @@ static void put(TlvWriter *w, const EnvdOptions *o) {
                 tlv_put_u32(w, AGENT_TAG_PORT, o->port);
 }
 
+static void on_served(Sandbox *s, const sd_bus_error *error, const uint8_t *body, size_t size, bool more, void *userdata) {
+        Serving *v = userdata;
+
+        if (more && !sd_bus_error_is_set(error))
+                return;
+        if (sd_bus_error_is_set(error))
+                bus_reply_error(v->call, error, 0);
+        else {
+                if (v->unbind)
+                        bus_unbind(s, v->call);
+                (void) sd_bus_reply_method_return(v->call, NULL);
+        }
+        sd_bus_message_unref(v->call);
+        free(v);
+}
+
+static int serve(sd_bus_message *m, Sandbox *s, const TlvWriter *body, bool unbind, sd_bus_error *error) {
+        int r = tlv_writer_finish(body);
+        if (r < 0)
+                return r;
+
+        Serving *v = new0(Serving, 1);
+        if (!v)
+                return -ENOMEM;
+        *v = (Serving) { .call = sd_bus_message_ref(m), .unbind = unbind };
+        r = sandbox_agent_request(s, AGENT_ENVD, body, on_served, v, error);
+        if (r < 0) {
+                sd_bus_message_unref(v->call);
+                free(v);
+                return r;
+        }
+        return 1;
+}
+
 int bus_method_serve_envd(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(AGENT_FRAME_MAX);
         _cleanup_strv_ char **env = NULL;
@@ -78,6 +116,7 @@ int bus_method_serve_envd(sd_bus_message *m, void *userdata, sd_bus_error *error
                 { "env", BUS_OPTION_STRV, &env, 0 },
                 { "keep-env", BUS_OPTION_BOOL, &o.keep_env, 0 },
                 { "port", BUS_OPTION_U32, &o.port, BUS_OPTION_NONZERO },
+                { "unbind", BUS_OPTION_BOOL, &o.unbind, 0 },
         };
 
         int r = bus_authorize_sandbox(m, userdata, POLKIT_EXEC, &actor, error);
@@ -93,5 +132,5 @@ int bus_method_serve_envd(sd_bus_message *m, void *userdata, sd_bus_error *error
 
         set_defaults(&o, find_template(userdata));
         put(&body, &o);
-        return bus_agent_call(m, userdata, AGENT_ENVD, &body, NULL, error);
+        return serve(m, userdata, &body, o.unbind, error);
 }

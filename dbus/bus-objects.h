@@ -122,6 +122,8 @@ int bus_property_sandbox_policy(sd_bus *bus, const char *path, const char *inter
 int bus_method_find_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_find_templates(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_create_sandbox(sd_bus_message *m, void *userdata, sd_bus_error *error);
+/* If it is bound to the caller, it outlives him. */
+void bus_unbind(Sandbox *s, sd_bus_message *m);
 int bus_method_unbind_sandboxes(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_build_template(sd_bus_message *m, void *userdata, sd_bus_error *error);
 int bus_method_derive_template(sd_bus_message *m, void *userdata, sd_bus_error *error);

@@ -114,20 +114,11 @@ static void on_template(Request *r) {
         create(r);
 }
 
-static void on_unbound(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        if (error)
-                reply_cubed_error(r, error);
-        else
-                reply_sandbox(r, MHD_HTTP_CREATED);
-}
-
 static void on_served(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        const char *const ids[] = { r->sandbox_id };
-
         if (error)
                 reply_not_served(r, error);
         else
-                cubed_unbind(r, ids, ELEMENTSOF(ids), on_unbound);
+                reply_sandbox(r, MHD_HTTP_CREATED);
 }
 
 static void serve(Request *r) {
@@ -147,7 +138,8 @@ static void serve(Request *r) {
                 reply_bad(r, k, &error);
                 return;
         }
-        const ServeSpec s = serve_spec(r, !variables && startswith(r->source, "snapshot:"), variables);
+        ServeSpec s = serve_spec(r, !variables && startswith(r->source, "snapshot:"), variables);
+        s.unbind = true;
         serve_envd(r, &s, on_served);
 }
 

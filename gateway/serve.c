@@ -71,6 +71,8 @@ static int make_call(Request *r, const ServeSpec *s, sd_bus_message **ret) {
                 k = sd_bus_message_append(*ret, "{sv}", "user-optional", "b", 1);
         if (k >= 0 && s->keep)
                 k = sd_bus_message_append(*ret, "{sv}", "keep-env", "b", 1);
+        if (k >= 0 && s->unbind)
+                k = sd_bus_message_append(*ret, "{sv}", "unbind", "b", 1);
         if (k >= 0)
                 k = append_variables(*ret, s);
         return k < 0 ? k : sd_bus_message_close_container(*ret);

@@ -11,6 +11,7 @@ typedef struct ServeSpec {
         const char *id, *template_id;
         bool secure;                /* clients have to show a token */
         bool keep;                  /* variables that its memory brought along */
+        bool unbind;                /* it was made bound to us, and outlives us once it serves: its client is being told */
         json_object *variables;     /* map of strings, or NULL */
 } ServeSpec;
 

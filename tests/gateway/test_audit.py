@@ -15,7 +15,8 @@ MORE = re.compile(r'CUBE_KEY=(\S*) CUBE_COUNT=(\d+) more requests were refused')
 
 @pytest.fixture
 def log(gateway):
-    """What is new in it."""
+    """What is new in it, and nothing that was to be told of what was before."""
+    gateway.restart()
     before = len(gateway.log())
     return lambda: gateway.log()[before:]
 
