@@ -40,7 +40,7 @@ def check(result):
 
 
 def node(version, file, env, **limits):
-    check(run([directory("node"), "--test", "--test-reporter=tap", HERE / f"js/{file}.test.mjs"],
+    check(run([directory("node"), "--test-reporter=tap", HERE / f"js/{file}.test.mjs"],
               {"CUBE_SDK": str(directory("node-" + version))} | env, **limits))
 
 
