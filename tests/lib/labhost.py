@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lab as a host of Linux guests. dev/test has handed in what templates are made of."""
 
+import contextlib
 import os
 
 import cubetest
@@ -38,6 +39,38 @@ def build_recipe(recipe, name=None, *options):
     if "--ready-timeout" in own:
         own[own.index("--ready-timeout") + 1] = "40min"
     cubetest.ctl_ok("template", "build", name, "--from", f"{PLACE}/{recipe}.squashfs", *own, *options, timeout=3000)
+
+
+@contextlib.contextmanager
+def e2b_sdks():
+    """The directory of E2B's SDKs, which dev/test hands in as one file."""
+    directory = f"{PLACE}/e2b-sdks"
+    os.makedirs(directory, exist_ok=True)
+    cubetest.run("mount", "-o", "loop,ro", f"{directory}.squashfs", directory, check=True)
+    try:
+        yield directory
+    finally:
+        cubetest.run("umount", directory, check=True)
+
+
+@contextlib.contextmanager
+def ingress(*options):
+    """haproxy and the gateway, as a user sets them up. Gives a function for what a client's environment has by the options of
+    cubectl ingress env."""
+    cubetest.ctl_ok("--quiet", "ingress", "setup", *options)
+
+    def environment(*mode):
+        lines = cubetest.ctl_ok("ingress", "env", *mode).splitlines()
+        return dict(line.removeprefix("export ").split("=", 1) for line in lines)
+    try:
+        yield environment
+    finally:
+        remove_ingress()
+
+
+def remove_ingress():
+    cubetest.ctl_ok("ingress", "remove")
+    cubetest.run("systemctl", "disable", "--quiet", "--now", "cube-gateway.socket", "cube-gateway.service", check=True)
 
 
 def prepare():

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
 import cubetest  # noqa: E402
-from labhost import PLACE, build_template, prepare  # noqa: E402
+from labhost import PLACE, build_recipe, build_template, e2b_sdks, prepare  # noqa: E402
 from linuxguest import LinuxGuest, life, put_all, start_checker  # noqa: E402
 
 
@@ -17,6 +17,20 @@ from linuxguest import LinuxGuest, life, put_all, start_checker  # noqa: E402
 def host():
     prepare()
     build_template("python612", "--kernel", f"{PLACE}/kernel-trixie/vmlinuz", "--modules", f"{PLACE}/kernel-trixie/modules")
+
+
+@pytest.fixture(scope="session")
+def interpreter_template(host):
+    """Of the code interpreter, which takes many minutes here."""
+    build_recipe("code-interpreter")
+    yield "code-interpreter"
+    cubetest.ctl("template", "rm", "code-interpreter")
+
+
+@pytest.fixture(scope="session")
+def sdks():
+    with e2b_sdks() as directory:
+        yield directory
 
 
 @pytest.fixture(scope="session")

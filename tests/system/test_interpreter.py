@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from cubetest import created, ctl, prop
-from labhost import build_recipe
+from cubetest import created, prop
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interpreter"))
 from cells import FRAME, bash, differences, js, python  # noqa: E402
@@ -33,16 +32,9 @@ CELLS = [
 WHO = "import os; print(os.getpid(), open('/proc/self/stat').read().split()[21])"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def template(host):
-    build_recipe("code-interpreter")
-    yield
-    ctl("template", "rm", "code-interpreter")
-
-
 @pytest.fixture(scope="module")
-def sandbox(template):
-    with created("--template", "code-interpreter", "--timeout", "2h") as sandbox_id:
+def sandbox(interpreter_template):
+    with created("--template", interpreter_template, "--timeout", "2h") as sandbox_id:
         yield sandbox_id
 
 
@@ -70,7 +62,7 @@ def printed(sandbox_id, code, **fields):
 
 def test_the_first_cell_starts_no_interpreter(sandbox):
     """Whoever comes first meets the same process: it ran before the template was saved, and has pandas loaded."""
-    with created("--template", "code-interpreter", "--timeout", "1h") as other:
+    with created("--template", interpreter_template, "--timeout", "1h") as other:
         assert printed(sandbox, WHO) == printed(other, WHO)
     assert printed(sandbox, "import sys; print('pandas' in sys.modules)") == "True\n"
 

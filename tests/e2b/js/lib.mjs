@@ -6,7 +6,7 @@ import { after } from 'node:test'
 import { create, load } from './load.mjs'
 
 export const { Sandbox, CommandExitError, InvalidArgumentError, NotFoundError, AuthenticationError, SandboxError, TimeoutError } = await load('e2b')
-export const sandbox = await create(Sandbox, { envs: { GLOBAL: '1' } })
+export const sandbox = await create(Sandbox, { timeoutMs: 3600000, envs: { GLOBAL: '1' } })
 export const user = (await sandbox.commands.run('id -un')).stdout.trim()
 export const work = `/tmp/e2b-${randomBytes(8).toString('hex')}`
 await sandbox.files.makeDir(work)

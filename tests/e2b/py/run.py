@@ -37,7 +37,7 @@ async def main():
     print(f"TAP version 13\n1..{len(tests)}", flush=True)
     if not module.SANDBOX:
         return all([await run(test, i) for i, test in enumerate(tests, 1)])
-    sandbox = await lib.go(lib.create(getattr(module, "Sandbox", lib.Sandbox), envs={"GLOBAL": "1"}))
+    sandbox = await lib.go(lib.create(getattr(module, "Sandbox", lib.Sandbox), timeout=3600, envs={"GLOBAL": "1"}))
     work = f"/tmp/e2b-{secrets.token_hex(8)}"
     await lib.go(sandbox.files.make_dir(work)) if module.DIRECTORY else None
     passed = [await run(test, i, sandbox, work) for i, test in enumerate(tests, 1)]

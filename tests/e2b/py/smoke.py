@@ -9,7 +9,6 @@ SANDBOX = DIRECTORY = True
 async def test_a_command(s, work):
     result = await go(s.commands.run("echo out; echo err >&2; echo $OWN", envs={"OWN": "ü"}, cwd=work))
     assert (result.exit_code, result.stdout, result.stderr) == (0, "out\nü\n", "err\n"), result
-    assert await go(s.is_running())
 
 
 async def test_a_command_that_fails(s, work):
@@ -69,3 +68,7 @@ async def test_a_terminal(s, work):
     one = await Terminal.of(s)
     await one.type("stty size; exit\n")
     assert (await one.wait()).exit_code == 0 and b"24 80" in one.text, one.text
+
+
+async def test_the_sandbox_is_running(s, work):
+    assert await go(s.is_running())
