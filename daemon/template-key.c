@@ -3,6 +3,7 @@
 #include <nettle/sha2.h>
 #include <stdio.h>
 
+#include "base/parse.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-key.h"
 
@@ -101,10 +102,14 @@ void template_input_key(const Template *t, const char *type, const char *sum, ch
 }
 
 size_t template_copy_step(const TemplateWarmSpec *w, size_t copy) {
-        for (size_t i = 0; i < w->n_steps; i++)
-                if (step_kind_from_string(w->steps[i].type) == STEP_KIND_COPY && w->steps[i].args[0] &&
-                    streq(w->steps[i].args[0], w->copies[copy].path))
+        const char *path = w->copies[copy].path;
+
+        for (size_t i = 0; i < w->n_steps; i++) {
+                const char *rest = step_kind_from_string(w->steps[i].type) == STEP_KIND_COPY && w->steps[i].args[0] ?
+                                   startswith(w->steps[i].args[0], path) : NULL;
+                if (rest && (!*rest || *rest == '/'))
                         return i;
+        }
         return SIZE_MAX;
 }
 

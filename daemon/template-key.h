@@ -40,7 +40,7 @@ typedef struct TemplateKeySource {
         const SandboxPolicy *build_policy; /* NULL: nobody */
 } TemplateKeySource;
 
-/* Of the copies that belong to a step: which. SIZE_MAX: to none, it is made before all commands. */
+/* Of the copies that belong to a step: which. A directory of archives belongs to the first that unpacks one of them. SIZE_MAX: to none, it is made before all commands. */
 size_t template_copy_step(const TemplateWarmSpec *w, size_t copy);
 
 /* From the disk on, TEMPLATE_POINTS_MAX at most. */

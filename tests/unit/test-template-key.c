@@ -106,6 +106,11 @@ TEST(a_change_leaves_what_came_before_it) {
         init(&b);
         b.copies[0].path = "/etc/second";
         assert_eq(same_until(&b), 1);
+        init(&b);
+        b.copies[1].path = "/archives";
+        assert_eq(same_until(&b), 3);
+        b.copies[1].path = "/arch";
+        assert_eq(template_copy_step(&b.warm, 1), SIZE_MAX);
         /* how commands are run */
         init(&b);
         b.warm.user = (char *) "app";
