@@ -277,7 +277,7 @@ static int remove_names_of(int dir_fd, const char *name, void *id) {
         return r == -ENOTDIR || r == -ELOOP ? 0 : r;
 }
 
-/* The names go first and the directory gets a dead name, so that no half-deleted template is ever found. */
+/* The names go first and the directory gets a dead name, so that no half-deleted template is ever found. 0: there was none. */
 static int retire(int store_fd, const char *id, char *ret, size_t size) {
         _cleanup_close_ int lock = -EBADF;
 
@@ -287,9 +287,10 @@ static int retire(int store_fd, const char *id, char *ret, size_t size) {
         if (r < 0)
                 return r;
         (void) snprintf(ret, size, "%s%s", STORE_REMOVE_PREFIX, id);
-        if (renameat(store_fd, id, store_fd, ret) < 0 && errno != ENOENT)
-                return -errno;
-        return sync_fd(store_fd);
+        if (renameat(store_fd, id, store_fd, ret) < 0)
+                return errno == ENOENT ? 0 : -errno;
+        r = sync_fd(store_fd);
+        return r < 0 ? r : 1;
 }
 
 int store_sweep_shared(int store_fd) {
@@ -302,12 +303,14 @@ int store_sweep_shared(int store_fd) {
 }
 
 int store_remove(int store_fd, const char *entry, Fault *fault) {
+        bool was_template = !startswith(entry, STORE_BUILD_PREFIX);
         char name[64];
         int r = 0;
 
-        if (sandbox_id_valid(entry))
+        if (sandbox_id_valid(entry)) {
                 r = retire(store_fd, entry, name, sizeof(name));
-        else if ((startswith(entry, STORE_BUILD_PREFIX) || startswith(entry, STORE_REMOVE_PREFIX)) &&
+                was_template = r > 0;
+        } else if ((startswith(entry, STORE_BUILD_PREFIX) || startswith(entry, STORE_REMOVE_PREFIX)) &&
                  strlen(entry) < sizeof(name) && !strchr(entry, '/'))
                 strcpy(name, entry);
         else
@@ -318,7 +321,7 @@ int store_remove(int store_fd, const char *entry, Fault *fault) {
         if (r >= 0)
                 r = unlink_if_there(store_fd, name, AT_REMOVEDIR);
         /* What a build that failed came to is of use to the next one. */
-        if (r >= 0 && !startswith(entry, STORE_BUILD_PREFIX))
+        if (r >= 0 && was_template)
                 r = store_sweep_shared(store_fd);
         if (r >= 0)
                 r = sync_fd(store_fd);

@@ -225,6 +225,7 @@ TEST(what_nobody_has_is_swept_and_what_is_in_use_stays) {
         assert_true(is_there(&lab, ".layers/" K0 ".whole") && is_there(&lab, ".layers/" K3 ".json"));
         /* a build that fails leaves its layers to the next one */
         assert_ok(store_remove(lab.dir.fd, ".build-one", &lab.fault));
+        assert_ok(store_remove(lab.dir.fd, ID("n"), &lab.fault));
         assert_streq(take(&lab, ".build-two"), K3);
         assert_ok(store_sweep_shared(lab.dir.fd));
         assert_true(is_there(&lab, ".layers/" K3 ".whole") && is_there(&lab, ".layers/" K1 ".delta"));
