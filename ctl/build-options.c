@@ -119,6 +119,12 @@ static int template_option(BuildOptions *o, int c) {
                 return value_cpus(optarg, &o->cpus);
         case BUILD_ALIAS:
                 return add_alias(o, optarg);
+        case BUILD_NO_CACHE:
+                o->no_cache = true;
+                return 1;
+        case BUILD_PUBLIC:
+                o->public = true;
+                return 1;
         case BUILD_TIMEOUT:
                 return value_time("timeout", optarg, &o->timeout_usec);
         }
@@ -262,6 +268,10 @@ static int append_template(sd_bus_message *m, const BuildOptions *o, const Build
                 r = append_u64(m, "disk", o->disk_bytes);
         if (r >= 0 && o->cpus > 0)
                 r = sd_bus_message_append(m, "{sv}", "cpus", "u", o->cpus);
+        if (r >= 0 && o->no_cache)
+                r = sd_bus_message_append(m, "{sv}", "no-cache", "b", 1);
+        if (r >= 0 && o->public)
+                r = sd_bus_message_append(m, "{sv}", "public", "b", 1);
         if (r >= 0)
                 r = ctl_append_strings(m, "alias", o->aliases);
         return r < 0 ? r : append_u64(m, "timeout", o->timeout_usec);

@@ -28,7 +28,7 @@ typedef struct BuildOptions {
         const char *from, *kernel, *modules, *cmdline;
         char **aliases;
         SkopeoOptions skopeo;
-        bool no_modules, no_warm, no_start;
+        bool no_modules, no_warm, no_start, no_cache, public;
         uint64_t mem_bytes, disk_bytes;
         uint32_t cpus;
         BuildCopy copies[BUILD_COPIES_MAX];
@@ -65,6 +65,8 @@ enum {
         BUILD_TIMEOUT,
         BUILD_READY_TIMEOUT,
         BUILD_ALIAS,
+        BUILD_NO_CACHE,
+        BUILD_PUBLIC,
 };
 
 #define BUILD_SHORT "e:u:C:"
@@ -81,6 +83,8 @@ enum {
         { "cpus", required_argument, NULL, BUILD_CPUS },                \
         { "disk", required_argument, NULL, BUILD_DISK },                \
         { "alias", required_argument, NULL, BUILD_ALIAS },              \
+        { "no-cache", no_argument, NULL, BUILD_NO_CACHE },              \
+        { "public", no_argument, NULL, BUILD_PUBLIC },                  \
         { "no-warm", no_argument, NULL, BUILD_NO_WARM },                \
         { "copy", required_argument, NULL, BUILD_COPY },                \
         { "setup", required_argument, NULL, BUILD_SETUP },              \
@@ -115,6 +119,7 @@ enum {
         "     --no-modules         All drivers are in the kernel\n"                     \
         "     --cmdline=TEXT       Behind our own\n"                                    \
         "     --alias=NAME[:TAG]   One more name for it; may be repeated\n"               \
+        "     --public             All users may create sandboxes from it, by its id\n"   \
         "     --memory=SIZE --cpus=N --disk=SIZE   Defaults of its sandboxes\n"         \
         "     --copy=SRC:DEST      A file or directory, put into the guest before all commands\n" \
         "     --setup=COMMAND      Run in the guest before it is saved; may be repeated\n" \
@@ -125,6 +130,7 @@ enum {
         "     --ready-timeout=TIME How long that may take; default: 60s\n"              \
         "  -e --env=NAME=VALUE -u --user=USER -C --cwd=DIR   Of these commands\n"       \
         "     --timeout=TIME       Of the whole build; default: BuildTimeout=\n"        \
+        "     --no-cache           Take nothing from earlier builds\n"                  \
         "     --no-warm            Save no guest: each sandbox boots\n"                 \
         "     --build-network=deny|internet --build-allow=RULE --build-deny=RULE\n"    \
         "                          What may be reached while it is built\n"            \

@@ -19,6 +19,7 @@ typedef struct JobWatch {
         size_t log_size;
         char *step;
         bool line_open;     /* a progress line stands on the terminal */
+        bool text_open;     /* the log's last line has no end yet */
         bool canceled;
 } JobWatch;
 
@@ -48,6 +49,7 @@ static void print_log(JobWatch *w, size_t size) {
                 _cleanup_free_ char *text = text_printable(w->log, size, true);
                 clear_line(w);
                 fputs(strempty(text), stderr);
+                w->text_open = w->log[size - 1] != '\n';
         }
         w->log_size -= size;
         memmove(w->log, w->log + size, w->log_size);
@@ -76,12 +78,17 @@ static void show_step(JobWatch *w, json_object *o) {
 
         if (ctl_options.quiet || isempty(step))
                 return;
+        bool is_new = terminal || !w->step || !streq(w->step, step);
+        if (is_new && w->text_open) {
+                fputc('\n', stderr);
+                w->text_open = false;
+        }
         if (terminal) {
                 clear_line(w);
                 fprintf(stderr, "[%3u%%] %s", progress, step);
                 fflush(stderr);
                 w->line_open = true;
-        } else if (!w->step || !streq(w->step, step))
+        } else if (is_new)
                 fprintf(stderr, "[%3u%%] %s\n", progress, step);
         free(w->step);
         w->step = strdup(step);

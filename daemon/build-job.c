@@ -20,6 +20,7 @@ typedef struct BuildJob {
         Job *job;
         TemplateBuild *build;
         TemplateWarm *warm;        /* while a guest of it is warmed */
+        bool is_warm;              /* a guest of it is saved */
         LoadedPolicy *policy;      /* whom that guest may talk to; NULL: nobody */
         struct BuildJob *next;
 } BuildJob;
@@ -72,6 +73,24 @@ static void on_warm_log(const char *text, size_t size, void *userdata) {
         job_log(b->job, text, size);
 }
 
+static bool on_warm_keeps(TemplatePointKind kind, size_t n, void *userdata) {
+        BuildJob *b = userdata;
+
+        return template_build_keeps(b->build, kind, n);
+}
+
+static void on_layer_put(void *userdata) {
+        BuildJob *b = userdata;
+
+        template_warm_kept(b->warm);
+}
+
+static int on_warm_keep(TemplatePointKind kind, size_t n, const StepState *state, int overlay_fd, void *userdata) {
+        BuildJob *b = userdata;
+
+        return template_build_put_layer(b->build, kind, n, state, overlay_fd, on_layer_put, b);
+}
+
 static void on_warm_done(int r, const char *message, void *userdata) {
         BuildJob *b = userdata;
         TemplateWarm *w = TAKE_PTR(b->warm);
@@ -85,6 +104,8 @@ static const TemplateWarmCallbacks warm_callbacks = {
         .progress = on_warm_progress,
         .step = on_warm_step,
         .log = on_warm_log,
+        .keeps = on_warm_keeps,
+        .keep = on_warm_keep,
         .done = on_warm_done,
 };
 
@@ -92,11 +113,32 @@ static int on_warm(TemplateBuild *build, Template *t, const TemplateWarmSpec *sp
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         BuildJob *b = userdata;
 
+        if (template_build_cached_steps(build) > 0)
+                job_set_cached_steps(b->job, (uint32_t) template_build_cached_steps(build));
         int r = template_warm_start(b->manager, t, spec, b->policy, &warm_callbacks, b, &b->warm, &e);
         if (r < 0 && asprintf(ret_message, "%s%s", strempty(e.message),
                               sd_bus_error_has_name(&e, BUS_ERROR_HOST_UNSUPPORTED) ? "; --no-warm builds without" : "") < 0)
                 *ret_message = NULL;
         return r;
+}
+
+static bool on_usable(TemplateBuild *build, const Template *t, void *userdata) {
+        BuildJob *b = userdata;
+
+        return !b->is_warm || snapshot_store_find_template(b->manager->snapshots, t->id);
+}
+
+/* There it was already, but for its names. */
+static void on_reused(BuildJob *b, Template *t) {
+        uint32_t n = (uint32_t) template_build_cached_steps(b->build);
+
+        if (n > 0) {
+                job_set_cached_steps(b->job, n);
+                job_set_build_step(b->job, n + 1);
+        }
+        audit_template_named(b->manager->audit, b->job->owner_uid, b->job->tenant, b->job->subject, t->id);
+        manager_tell_renamed(b->manager);
+        job_done(b->job, t->id);
 }
 
 static void on_warm_cancel(TemplateBuild *build, void *userdata) {
@@ -142,6 +184,8 @@ static void on_done(TemplateBuild *build, int r, const char *message, Template *
                 job_canceled(j);
         else if (r < 0)
                 fail_job(j, r, message);
+        else if (template_build_reused(build))
+                on_reused(b, t);
         else {
                 audit_template_built(m->audit, j->owner_uid, j->tenant, j->subject, t->id);
                 manager_announce_template(m, t);
@@ -161,6 +205,7 @@ static const TemplateBuildCallbacks callbacks = {
         .log = on_log,
         .warm = on_warm,
         .warm_cancel = on_warm_cancel,
+        .usable = on_usable,
         .done = on_done,
 };
 
@@ -195,6 +240,7 @@ static int start_build(BuildJob *b, const TemplateBuildParams *params, sd_bus_er
         }
         if (p.kernel_fd < 0 && !p.kernel_path)
                 p.kernel_path = b->manager->config.kernel_path;
+        p.kernel_command_line = b->manager->config.kernel_command_line;
         if (p.timeout_usec == 0)
                 p.timeout_usec = b->manager->config.build_timeout_usec;
         int r = template_build_start(b->manager->event, b->manager->templates, &p, &callbacks, b, &b->build, &message);
@@ -214,6 +260,7 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
         if (!b)
                 return sd_bus_error_set_errno(error, ENOMEM);
         b->manager = m;
+        b->is_warm = params->warm;
         b->policy = params->build_policy ? loaded_policy_ref(params->build_policy) : NULL;
 
         (void) snprintf(subject, sizeof(subject), "%s:%s", params->name, params->tag ? params->tag : TEMPLATE_TAG_DEFAULT);

@@ -155,11 +155,23 @@ static void remove_leftovers(Garbage *g) {
 
 static void remove_templates(Garbage *g);
 
-/* A kernel may be what it has, so that none is said to be freed. */
+/* What several templates have, in the report and in what people read. */
+static const struct {
+        const char *key, *kind;
+} shared_kinds[] = { { "kernels", "kernel" }, { "initramfs", "initramfs" }, { "roots", "root" }, { "layers", "layer" } };
+
+static bool is_shared(const char *kind) {
+        for (size_t i = 0; i < ELEMENTSOF(shared_kinds); i++)
+                if (streq(shared_kinds[i].kind, kind))
+                        return true;
+        return false;
+}
+
+/* What is shared may be what it has, so that none of that is said to be freed. */
 static void keep_template(Garbage *g) {
         drop_item(g, g->next);
         for (size_t i = 0; i < g->n_items;)
-                if (streq(g->items[i].kind, "kernel"))
+                if (is_shared(g->items[i].kind))
                         drop_item(g, i);
                 else
                         i++;
@@ -228,7 +240,9 @@ static int add_items(Garbage *g, json_object *report, const char *key, const cha
 }
 
 static int read_report(Garbage *g) {
-        static const char *const keys[] = { "templates", "kernels", "leftovers", "names", "more", NULL };
+        static const char *const keys[] = {
+                "templates", "kernels", "initramfs", "roots", "layers", "leftovers", "names", "more", NULL,
+        };
         _cleanup_json_ json_object *o = NULL;
         json_object *more;
         size_t size;
@@ -244,8 +258,8 @@ static int read_report(Garbage *g) {
         g->more |= json_object_get_boolean(more);
         r = add_items(g, o, "templates", "template");
         /* What is nobody's is root's. */
-        if (r >= 0 && g->actor == 0)
-                r = add_items(g, o, "kernels", "kernel");
+        for (size_t i = 0; i < ELEMENTSOF(shared_kinds) && r >= 0 && g->actor == 0; i++)
+                r = add_items(g, o, shared_kinds[i].key, shared_kinds[i].kind);
         if (r >= 0 && g->actor == 0)
                 r = add_items(g, o, "leftovers", "leftover");
         return r >= 0 && g->actor == 0 ? add_items(g, o, "names", "name") : r;

@@ -98,11 +98,8 @@ static void on_done(GuestCommand *c, const sd_bus_error *error, const AgentExit 
         }
         drop_command(g);
         g->n_done++;
-        r = run_next(g);
-        if (r > 0)
-                g->callbacks->done(g, NULL, NULL, NULL, g->userdata);
-        else if (r < 0)
-                end_with(g, r, strerror(-r));
+        if (!g->callbacks->between(g->n_done, true, g->userdata))
+                guest_steps_go_on(g);
 }
 
 static const GuestCommandCallbacks command_callbacks = { .output = on_output, .done = on_done };
@@ -132,13 +129,22 @@ static int run_next(GuestSteps *g) {
         return guest_command_start(g->sandbox, &spec, &command_callbacks, g, &g->command, &e);
 }
 
-int guest_steps_start(Sandbox *s, const TemplateStep *steps, size_t n, const StepState *state,
+void guest_steps_go_on(GuestSteps *g) {
+        int r = run_next(g);
+
+        if (r > 0)
+                g->callbacks->done(g, NULL, NULL, NULL, g->userdata);
+        else if (r < 0)
+                end_with(g, r, strerror(-r));
+}
+
+int guest_steps_start(Sandbox *s, const TemplateStep *steps, size_t n, size_t n_done, const StepState *state,
                       const GuestStepsCallbacks *callbacks, void *userdata, GuestSteps **ret) {
         GuestSteps *g = new0(GuestSteps, 1);
         if (!g)
                 return -ENOMEM;
 
-        *g = (GuestSteps) { .sandbox = s, .steps = steps, .n_steps = n, .callbacks = callbacks, .userdata = userdata };
+        *g = (GuestSteps) { .sandbox = s, .steps = steps, .n_steps = n, .n_done = n_done, .callbacks = callbacks, .userdata = userdata };
         int r = step_state_set(&g->state, state->user, state->cwd, state->env);
         if (r < 0) {
                 guest_steps_free(g);
@@ -146,5 +152,5 @@ int guest_steps_start(Sandbox *s, const TemplateStep *steps, size_t n, const Ste
         }
         /* Before the first callback. */
         *ret = g;
-        return run_next(g);
+        return g->callbacks->between(n_done, false, userdata) ? 0 : run_next(g);
 }

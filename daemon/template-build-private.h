@@ -4,6 +4,7 @@
 /* What the files of a template's build share: template-build.c has the row of steps, the
  * template-*.c that are named here some of them. Nobody else includes it. */
 
+#include "daemon/id.h"
 #include "daemon/template-build.h"
 #include "daemon/tool.h"
 
@@ -17,11 +18,16 @@ typedef enum BuildStep {
         STEP_PROBE,
         STEP_KERNEL,
         STEP_INITRAMFS,
+        STEP_KEY,
+        STEP_TAKE_ROOT,
         STEP_ROOT,
+        STEP_SUM,
+        STEP_LAYER,
         STEP_DISK,
         STEP_SEAL,
         STEP_WARM,   /* not by tools: the caller's guest */
         STEP_COMMIT,
+        STEP_REUSE, /* only in place of all behind the key */
         STEP_CLEAN, /* only after a failure */
         _STEP_MAX,
 } BuildStep;
@@ -48,6 +54,25 @@ struct TemplateBuild {
         uint64_t rootfs_bytes;
         TemplateWarmSpec *warm;
         sd_event_source *deadline; /* of all of it; NULL: none */
+
+        /* What it has in common with others (template-cache.c); texts are empty where they are not known. */
+        bool no_cache, cacheable;
+        uint32_t force_step;
+        char *base_id;       /* of the template below */
+        char *kernel_command_line;
+        bool has_build_rules;
+        SandboxPolicy build_rules;
+        char input_key[SHA256_HEX_SIZE]; /* of a root image that is made here */
+        char root_sum[SHA256_HEX_SIZE], kernel_sum[SHA256_HEX_SIZE], initramfs_sum[SHA256_HEX_SIZE];
+        char (*copy_sums)[SHA256_HEX_SIZE];
+        TemplatePoint *points;
+        size_t n_points, n_layer_keys, begun_at;
+        Template *same;      /* in use by us: it is what this would come to */
+        const char *layer_key, *next_layer_key; /* one of points, the last that was kept; NULL: none is any more */
+        char layer_id[ID_SIZE], next_layer_id[ID_SIZE];
+        Tool *layer_tool;
+        void (*layer_done)(void *userdata);
+        void *layer_userdata;
 
         BuildStep step;
         int output_fd;       /* the file that this step makes */
@@ -79,6 +104,23 @@ int build_run(TemplateBuild *b, ToolSpec *spec);
 /* Of the first tool, once all have ended well. */
 int build_parse_report(TemplateBuild *b, json_object **ret);
 
+/* Of COMMIT and REUSE: whose, and the names, from the fifth argument on. */
+#define BUILD_NAME_ARGS_MAX (7U + TEMPLATE_ALIASES_MAX)
+void build_name_arguments(const TemplateBuild *b, const char **argv, char dir[static TENANT_DIR_MAX], char *name, size_t size);
+
+/* template-cache.c. 1 of a start: there is nothing to do. */
+int build_key_start(TemplateBuild *b);
+int build_key_finish(TemplateBuild *b);
+int build_take_root_start(TemplateBuild *b);
+int build_take_root_finish(TemplateBuild *b);
+int build_sum_start(TemplateBuild *b);
+int build_sum_finish(TemplateBuild *b);
+int build_layer_start(TemplateBuild *b);
+int build_layer_finish(TemplateBuild *b);
+int build_reuse_start(TemplateBuild *b);
+int build_reuse_finish(TemplateBuild *b);
+void build_cache_done(TemplateBuild *b);
+
 /* template-base.c: on another template. */
 int build_base_prepare(TemplateBuild *b, const TemplateBuildParams *p);
 /* What both have, once there is a directory. */
@@ -92,3 +134,5 @@ int build_probe_start(TemplateBuild *b);
 int build_probe_finish(TemplateBuild *b);
 int build_root_start(TemplateBuild *b);
 int build_root_finish(TemplateBuild *b);
+/* It is what images are. */
+int build_root_typed(TemplateBuild *b);

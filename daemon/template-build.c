@@ -269,6 +269,8 @@ static int disk_start(TemplateBuild *b) {
         ToolSpec spec = build_tool_spec(b, argv);
         int r;
 
+        if (b->layer_key)
+                return 1;
         if (b->on_base)
                 return build_base_disk_start(b);
         r = build_output_create(b, TEMPLATE_FILE_DISK);
@@ -339,7 +341,7 @@ static int apply_steps(TemplateBuild *b) {
 }
 
 static int seal_start(TemplateBuild *b) {
-        const char *const argv[] = { b->store->tools.cube_image, "seal", b->name, NULL };
+        const char *argv[] = { b->store->tools.cube_image, "seal", b->name, "-", "-", "-", NULL };
         _cleanup_close_ int fd = -EBADF;
         ToolSpec spec = TOOL_SPEC_INIT;
 
@@ -348,6 +350,14 @@ static int seal_start(TemplateBuild *b) {
                 r = description_fd(b, &fd);
         if (r < 0)
                 return build_fail(b, r, "describing the template: %s", strerror(-r));
+        if (*b->input_key)
+                argv[3] = b->input_key;
+        /* What was taken from another build is there already. */
+        if (!b->layer_key && b->n_points > 0) {
+                id_random(b->layer_id);
+                b->layer_key = argv[4] = b->points[0].key;
+                argv[5] = b->layer_id;
+        }
         spec.argv = argv;
         spec.fds[0] = fd;
         spec.fds[3] = b->store->root_fd;
@@ -370,6 +380,7 @@ static int warm_start(TemplateBuild *b) {
 void template_build_warmed(TemplateBuild *b, int r, const char *message) {
         assert(b->step == STEP_WARM);
 
+        b->layer_tool = tool_free(b->layer_tool);
         if (r < 0)
                 (void) build_fail(b, r, "%s", isempty(message) ? strerror(-r) : message);
         (void) build_advance(b);
@@ -382,18 +393,20 @@ void template_build_tell(TemplateBuild *b, const char *step, unsigned percent) {
                 b->callbacks.progress(b, step, from + (to - from) * MIN(percent, 100U) / 100, b->userdata);
 }
 
-static int commit_start(TemplateBuild *b) {
-        char dir[TENANT_DIR_MAX], name[160];
-        const char *argv[7 + TEMPLATE_ALIASES_MAX] = {
-                b->store->tools.cube_image, "commit", b->name, b->template->id, dir, name,
-        };
-        ToolSpec spec = TOOL_SPEC_INIT;
-
+void build_name_arguments(const TemplateBuild *b, const char **argv, char dir[static TENANT_DIR_MAX], char *name, size_t size) {
+        (void) snprintf(name, size, "%s:%s", b->template->name, b->template->tag);
+        argv[4] = tenant_dir_format(dir, b->template->owner_uid, b->template->tenant);
+        argv[5] = name;
         for (size_t i = 0; b->template->aliases && b->template->aliases[i]; i++)
                 argv[6 + i] = b->template->aliases[i];
+}
 
-        (void) tenant_dir_format(dir, b->template->owner_uid, b->template->tenant);
-        (void) snprintf(name, sizeof(name), "%s:%s", b->template->name, b->template->tag);
+static int commit_start(TemplateBuild *b) {
+        char dir[TENANT_DIR_MAX], name[160];
+        const char *argv[BUILD_NAME_ARGS_MAX] = { b->store->tools.cube_image, "commit", b->name, b->template->id };
+        ToolSpec spec = TOOL_SPEC_INIT;
+
+        build_name_arguments(b, argv, dir, name, sizeof(name));
         spec.argv = argv;
         spec.fds[3] = b->store->root_fd;
         return build_run(b, &spec);
@@ -417,11 +430,16 @@ static const StepType step_types[_STEP_MAX] = {
         [STEP_PROBE] = { "rootfs", "looking at the root file system", 0, build_probe_start, build_probe_finish },
         [STEP_KERNEL] = { "kernel", "unpacking the kernel", 2, kernel_start, kernel_finish },
         [STEP_INITRAMFS] = { "initramfs", "making the initramfs", 8, initramfs_start, initramfs_finish },
+        [STEP_KEY] = { "key", "looking for what is there already", 9, build_key_start, build_key_finish },
+        [STEP_TAKE_ROOT] = { "root", "looking at the root image", 10, build_take_root_start, build_take_root_finish },
         [STEP_ROOT] = { "root", "making the root image", 10, build_root_start, build_root_finish },
+        [STEP_SUM] = { "root", "looking at the root image", 53, build_sum_start, build_sum_finish },
+        [STEP_LAYER] = { "layers", "looking for steps that were done already", 54, build_layer_start, build_layer_finish },
         [STEP_DISK] = { "disk", "formatting the disk", 55, disk_start, disk_finish },
         [STEP_SEAL] = { "seal", "writing the template's files", 60, seal_start, seal_finish },
         [STEP_WARM] = { "warm", "starting a guest", 65, warm_start, NULL },
         [STEP_COMMIT] = { "commit", "naming the template", 97, commit_start, commit_finish },
+        [STEP_REUSE] = { "reuse", "naming the template", 97, build_reuse_start, build_reuse_finish },
         [STEP_CLEAN] = { "clean", "cleaning up", 100, clean_start, NULL },
 };
 
@@ -430,7 +448,9 @@ static void build_end(TemplateBuild *b) {
         Template *t = NULL;
         int r = b->result;
 
-        if (r >= 0) {
+        if (r >= 0 && b->same)
+                t = b->same;
+        else if (r >= 0) {
                 r = template_store_add(b->store, b->template->id, &t);
                 if (r < 0 && asprintf(&message, "loading the new template: %s", strerror(-r)) < 0)
                         message = NULL;
@@ -468,7 +488,7 @@ static int build_start_step(TemplateBuild *b) {
 /* To the next step, to the clean-up after a failure, or to the end. */
 static int build_advance(TemplateBuild *b) {
         for (;;) {
-                if (b->step == STEP_CLEAN || (b->step == STEP_COMMIT && b->result >= 0)) {
+                if (b->step == STEP_CLEAN || ((b->step == STEP_COMMIT || b->step == STEP_REUSE) && b->result >= 0)) {
                         build_end(b);
                         return 0;
                 }
@@ -476,12 +496,17 @@ static int build_advance(TemplateBuild *b) {
                         b->output_fd = safe_close(b->output_fd);
                         prefix_message(b);
                         b->step = STEP_CLEAN;
-                } else {
+                } else if (b->same)
+                        b->step = STEP_REUSE;
+                else {
                         b->step++;
+                        if (b->on_base && b->step == STEP_TAKE_ROOT)
+                                b->step = STEP_LAYER;
                         if (b->step == STEP_WARM && !b->warm)
                                 b->step++;
                 }
-                if (build_start_step(b) >= 0 || b->n_running > 0)
+                int r = build_start_step(b);
+                if (r == 0 || b->n_running > 0)
                         return 0;
         }
 }
@@ -524,6 +549,7 @@ TemplateBuild *template_build_free(TemplateBuild *b) {
         sd_event_source_disable_unref(b->deadline);
         template_warm_spec_free(b->warm);
         build_base_done(b);
+        build_cache_done(b);
         safe_close(b->output_fd);
         safe_close(b->dir_fd);
         safe_close(b->rootfs_fd);
@@ -568,6 +594,21 @@ static int make_directory(TemplateBuild *b) {
         return b->dir_fd < 0 ? build_fail(b, -errno, "%s: %s", b->name, strerror(errno)) : 0;
 }
 
+/* What the keys are made of beside what is made. */
+static int copy_cache_params(TemplateBuild *b, const TemplateBuildParams *p) {
+        b->no_cache = p->no_cache;
+        b->force_step = p->force_step;
+        b->cacheable = true;
+        b->has_build_rules = p->build_rules;
+        if (p->kernel_command_line && !(b->kernel_command_line = strdup(p->kernel_command_line)))
+                return -ENOMEM;
+        if (p->base && !(b->base_id = strdup(p->base->id)))
+                return -ENOMEM;
+        if (p->base)
+                strcpy(b->root_sum, p->base->file_sha256[TEMPLATE_FILE_ROOT]);
+        return p->build_rules ? sandbox_policy_copy(p->build_rules, &b->build_rules) : 0;
+}
+
 static int build_prepare(TemplateBuild *b, const TemplateBuildParams *p) {
         const char *fault = template_build_params_fault(p);
         int r;
@@ -585,6 +626,8 @@ static int build_prepare(TemplateBuild *b, const TemplateBuildParams *p) {
                 r = duplicate(p->modules_fd, &b->modules_fd);
         if (r >= 0)
                 r = p->base ? build_base_prepare(b, p) : open_kernel(b, p);
+        if (r >= 0)
+                r = copy_cache_params(b, p);
         if (r >= 0)
                 r = watch_deadline(b, p->timeout_usec);
         if (r >= 0)
@@ -619,7 +662,7 @@ int template_build_start(
         b->timeout_usec = params->step_timeout_usec > 0 ? params->step_timeout_usec : STEP_TIMEOUT_DEFAULT;
 
         b->on_base = params->base;
-        b->step = params->base ? STEP_DISK : STEP_PROBE;
+        b->step = params->base ? STEP_KEY : STEP_PROBE;
         r = build_prepare(b, params);
         if (r >= 0)
                 r = build_start_step(b);

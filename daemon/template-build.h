@@ -7,9 +7,12 @@
  *      probe      what the root file system is given as         cube-image probe; image-info
  *      kernel     bzImage or vmlinux -> vmlinux                 cube-image kernel
  *      initramfs  agent and modules                             cube-image initramfs
- *      root       tar or directory -> squashfs; images: copied  cube-image rootfs | mksquashfs
+ *      key        is there a template that is the same?         cube-image digest; reuse in place of all others
+ *      root       that of the same input                        cube-image take-root
+ *                 tar or directory -> squashfs; images: copied  cube-image rootfs | mksquashfs
  *                 layers of a container image -> squashfs       cube-image image | mksquashfs
- *      disk       ext4                                          mkfs.ext4
+ *      disk       as it was behind the steps that are the same  cube-image take-layer
+ *                 ext4                                          mkfs.ext4
  *                 on another template: what its guest left      cube-image merge-disk
  *      seal       hashes, fsync, template.json                  cube-image seal
  *      warm       a guest of it is booted, set up and saved     the caller's callback
@@ -29,6 +32,7 @@
 #include <systemd/sd-event.h>
 
 #include "base/macros.h"
+#include "daemon/template-key.h"
 #include "daemon/template-params.h"
 
 typedef struct TemplateBuild TemplateBuild;
@@ -47,6 +51,8 @@ typedef struct TemplateBuildCallbacks {
         /* Exactly once, from the loop. r = 0 and the template, which the store owns; or a negative
          * errno (-ECANCELED after a cancel) and a message for people: "root: mksquashfs: ...". */
         void (*done)(TemplateBuild *b, int r, const char *message, Template *t, void *userdata);
+        /* Has a template of the same files what is not among them? NULL: yes. */
+        bool (*usable)(TemplateBuild *b, const Template *t, void *userdata);
 } TemplateBuildCallbacks;
 
 /* Checks params (-EINVAL and *ret_message when not NULL, to be freed), duplicates the descriptors
@@ -63,6 +69,15 @@ int template_build_start(
 void template_build_warmed(TemplateBuild *b, int r, const char *message);
 /* How far that is, in percent of its own. */
 void template_build_tell(TemplateBuild *b, const char *step, unsigned percent);
+/* Was it there already? Once it is done. */
+bool template_build_reused(const TemplateBuild *b);
+/* How many of the first steps are not run; from the guest's start on. */
+size_t template_build_cached_steps(const TemplateBuild *b);
+/* Keeps what the disk is at that point for later builds: of the guest's overlay, which nobody writes to until done() is called.
+ * Only while the guest is warmed, one at a time. 0: there is nothing to keep, and done() does not follow. */
+int template_build_put_layer(TemplateBuild *b, TemplatePointKind kind, size_t n, const StepState *state, int overlay_fd,
+                             void (*done)(void *userdata), void *userdata);
+bool template_build_keeps(const TemplateBuild *b, TemplatePointKind kind, size_t n);
 /* Of the template, from the start on. */
 const char *template_build_id(const TemplateBuild *b);
 /* Kills what runs; done() follows with -ECANCELED. */

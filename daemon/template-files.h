@@ -7,7 +7,7 @@
 #define TEMPLATE_JSON_VERSION 1U
 
 typedef enum TemplateFile {
-        TEMPLATE_FILE_KERNEL,    /* ELF, a hard link into the kernel cache */
+        TEMPLATE_FILE_KERNEL,    /* ELF; like the next two a hard link to what others have, too */
         TEMPLATE_FILE_INITRAMFS,
         TEMPLATE_FILE_ROOT,      /* squashfs or erofs, a multiple of 4 KiB */
         TEMPLATE_FILE_DISK,      /* sparse ext4 of disk_bytes */
@@ -22,6 +22,14 @@ typedef enum TemplateFile {
                 [TEMPLATE_FILE_DISK] = "disk.img",              \
         }
 
+/* Of what templates share, see image/objects.h. Disks are shared as layers. */
+#define STORE_OBJECT_DIRECTORIES                                \
+        {                                                       \
+                [TEMPLATE_FILE_KERNEL] = STORE_KERNELS,         \
+                [TEMPLATE_FILE_INITRAMFS] = STORE_INITRAMFS,    \
+                [TEMPLATE_FILE_ROOT] = STORE_ROOTS,             \
+        }
+
 /* A SHA-256 in hexadecimal digits, with its NUL. */
 #define SHA256_HEX_SIZE 65U
 
@@ -32,7 +40,14 @@ typedef enum TemplateFile {
 #define STORE_BUILD_PREFIX ".build-"
 #define STORE_REMOVE_PREFIX ".remove-"
 #define STORE_KERNELS ".kernels"
+#define STORE_INITRAMFS ".initramfs"
+#define STORE_ROOTS ".roots"
+#define STORE_INPUTS ".inputs"
+#define STORE_LAYERS ".layers"
 #define STORE_NAMES "names"
+
+/* Of a layer's state as JSON: it goes through a report. */
+#define TEMPLATE_LAYER_STATE_MAX (48U * 1024U)
 
 /* As many as a build can be given beside its name. */
 #define TEMPLATE_ALIASES_MAX 16

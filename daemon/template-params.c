@@ -147,6 +147,7 @@ int template_from_params(const TemplateBuildParams *p, Template **ret) {
         t->mem_bytes = p->mem_bytes;
         t->cpus = p->cpus;
         t->disk_bytes = p->disk_bytes;
+        t->public = p->public;
         t->cmdline = strdup(strempty(p->cmdline));
         t->has_policy = p->policy;
         if ((p->policy && sandbox_policy_copy(p->policy, &t->policy) < 0) || set_start(p->warm, &t->start) < 0)
@@ -263,6 +264,7 @@ TemplateWarmSpec *template_warm_spec_free(TemplateWarmSpec *s) {
         free_secret(s->ready);
         free(s->user);
         free(s->cwd);
+        step_state_done(&s->done.state);
         free(s);
         return NULL;
 }

@@ -32,6 +32,13 @@ typedef struct TemplateCopy {
         const char *path;         /* there: absolute, without a slash at its end */
 } TemplateCopy;
 
+/* So much of all that: the disk is as it was behind it. */
+typedef struct TemplateWarmDone {
+        bool copies;              /* but for those that steps unpack */
+        size_t setup, steps;      /* how many of them */
+        StepState state;          /* behind these steps */
+} TemplateWarmDone;
+
 /* What is done in the guest before it is saved. All commands are given to "sh -c"; behind steps start and ready are run as a
  * RUN of them would be. */
 typedef struct TemplateWarmSpec {
@@ -48,6 +55,7 @@ typedef struct TemplateWarmSpec {
         char *user;               /* of all of them; NULL: root */
         char *cwd;                /* NULL: the home of user */
         char **env;               /* NAME=VALUE; may be NULL, may be secret */
+        TemplateWarmDone done;    /* of copies of it alone: what an earlier build has done already */
 } TemplateWarmSpec;
 
 typedef struct TemplateBuildParams {
@@ -74,7 +82,10 @@ typedef struct TemplateBuildParams {
         uint32_t cpus;
         uint64_t disk_bytes;      /* both multiples of 1 MiB */
 
+        bool public;              /* all may use it */
         LoadedPolicy *build_policy; /* while it is made: its sandboxes don't inherit it; NULL: nobody */
+        const SandboxPolicy *build_rules; /* the same */
+        const char *kernel_command_line; /* that all guests of this host get; NULL: none */
         const SandboxPolicy *policy; /* of sandboxes that are given none; NULL: as DefaultPolicy= says */
 
         bool no_cache;            /* nothing is taken from earlier builds */

@@ -206,6 +206,8 @@ int build_root_start(TemplateBuild *b) {
         char max[32];
         int r;
 
+        if (*b->root_sum)
+                return 1;
         (void) snprintf(max, sizeof(max), "%" PRIu64, b->root_max_bytes);
         r = build_output_create(b, TEMPLATE_FILE_ROOT);
         if (r >= 0)
@@ -216,8 +218,12 @@ int build_root_start(TemplateBuild *b) {
 int build_root_finish(TemplateBuild *b) {
         int r = build_output_close(b, TEMPLATE_FILE_ROOT);
 
-        if (r < 0 || streq(b->template->root_type, "squashfs") || streq(b->template->root_type, "erofs"))
-                return r;
+        return r < 0 ? r : build_root_typed(b);
+}
+
+int build_root_typed(TemplateBuild *b) {
+        if (streq(b->template->root_type, "squashfs") || streq(b->template->root_type, "erofs"))
+                return 0;
         free(b->template->root_type);
         b->template->root_type = strdup("squashfs");
         return b->template->root_type ? 0 : build_fail(b, -ENOMEM, "out of memory");

@@ -304,8 +304,33 @@ int template_store_remove(sd_event *e, Template *t, template_removed_t done, voi
         return 0;
 }
 
+static bool has_hidden_name(int names_fd, const char *dir) {
+        _cleanup_(closedirp) DIR *d = NULL;
+        struct dirent *de;
+
+        if (template_store_open_list(names_fd, dir, &d) < 0)
+                return false;
+        while ((de = readdir(d)))
+                if (de->d_name[0] == '.' && !streq(de->d_name, ".") && !streq(de->d_name, ".."))
+                        return true;
+        return false;
+}
+
+/* A name that was being given when cubed or its host ended. */
+static bool has_hidden_names(TemplateStore *s) {
+        _cleanup_(closedirp) DIR *d = NULL;
+        struct dirent *de;
+
+        if (template_store_open_list(s->root_fd, STORE_NAMES, &d) < 0)
+                return false;
+        while ((de = readdir(d)))
+                if (de->d_name[0] != '.' && has_hidden_name(dirfd(d), de->d_name))
+                        return true;
+        return false;
+}
+
 int template_store_clean(sd_event *e, TemplateStore *s, template_removed_t done, void *userdata) {
-        const char *argv[LEFTOVERS_MAX + 3] = { s->tools.cube_image, "remove" };
+        const char *argv[LEFTOVERS_MAX + 3] = { s->tools.cube_image, "clean" };
         _cleanup_(closedirp) DIR *d = NULL;
         struct dirent *de;
         size_t n = 2;
@@ -321,8 +346,8 @@ int template_store_clean(sd_event *e, TemplateStore *s, template_removed_t done,
                         if (!argv[n++])
                                 break;
                 }
-        r = n > 2 ? template_store_run(e, s, STORE_JOB_CLEAN, NULL, argv, done, userdata) : 0;
+        r = n > 2 || has_hidden_names(s) ? template_store_run(e, s, STORE_JOB_CLEAN, NULL, argv, done, userdata) : 0;
         for (size_t i = 2; i < n; i++)
                 free((char *) argv[i]);
-        return r < 0 ? r : n > 2;
+        return r < 0 ? r : template_store_count_jobs(s, STORE_JOB_CLEAN) > 0;
 }

@@ -49,6 +49,9 @@ struct TemplateWarm {
         GuestSteps *steps;         /* theirs, and what they came to, to the end */
         GuestTouch *touch;
         GuestCopy *copy;
+        size_t n_step;             /* that copies are for */
+        TemplatePoint keeping;     /* its kind and number; the key is others' */
+        void (*after)(TemplateWarm *w); /* once that is kept */
         sd_event_source *ready_deadline, *ready_timer, *done;
         uint64_t ready_began_usec;
 
@@ -178,9 +181,67 @@ static int run_shell(TemplateWarm *w, const char *command, const GuestCommandCal
         return run_exec_spec(w, &spec, callbacks, ret, what);
 }
 
+/* Keeping what the disk is for later builds, with all written out and nobody writing. */
+
+static void go_on(TemplateWarm *w) {
+        void (*after)(TemplateWarm *) = w->after;
+
+        w->after = NULL;
+        after(w);
+}
+
+static void on_thawed(Sandbox *s, const sd_bus_error *error, const uint8_t *body, size_t size, bool more, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        if (more || w->step == WARM_END)
+                return;
+        if (error)
+                fail_error(w, "the guest's disk could not be thawed", error);
+        else
+                go_on(w);
+}
+
+void template_warm_kept(TemplateWarm *w) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(64);
+
+        if (sandbox_agent_request(w->builder, AGENT_THAW, &body, on_thawed, w, &e) < 0)
+                fail_error(w, "the guest's disk could not be thawed", &e);
+}
+
+static void on_disk_frozen(Sandbox *s, const sd_bus_error *error, const uint8_t *body, size_t size, bool more, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        if (more || w->step == WARM_END)
+                return;
+        if (error) {
+                fail_error(w, "the guest's disk could not be frozen", error);
+                return;
+        }
+        const StepState *state = w->keeping.kind == TEMPLATE_POINT_STEP ? guest_steps_state(w->steps) : NULL;
+        if (w->callbacks->keep(w->keeping.kind, w->keeping.n, state, w->builder->priv->overlay_fd, w->userdata) == 0)
+                template_warm_kept(w);
+}
+
+/* False when there is nothing to do; else after() follows, unless it all ends. */
+static bool keep(TemplateWarm *w, TemplatePointKind kind, size_t n, void (*after)(TemplateWarm *w)) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(64);
+
+        if (!w->callbacks->keeps || !w->callbacks->keeps(kind, n, w->userdata))
+                return false;
+        w->keeping = (TemplatePoint) { .kind = kind, .n = n };
+        w->after = after;
+        tlv_put_u32(&body, AGENT_TAG_FREEZE_DISK, 1);
+        if (sandbox_agent_request(w->builder, AGENT_FREEZE, &body, on_disk_frozen, w, &e) < 0)
+                fail_error(w, "the guest's disk could not be frozen", &e);
+        return true;
+}
+
 /* Copy. */
 
 static int run_copy(TemplateWarm *w);
+static void copied_for_step(TemplateWarm *w);
 
 static void describe_copy(const TemplateWarm *w, char *buf, size_t size) {
         (void) snprintf(buf, size, "copy %zu of %zu, to %s", w->n_run + 1, w->spec->n_copies, w->spec->copies[w->n_run].path);
@@ -197,15 +258,15 @@ static void on_copied(GuestCopy *c, int r, const char *message, void *userdata) 
         }
         w->copy = guest_copy_free(w->copy);
         w->n_run++;
-        if (run_copy(w) > 0)
+        if (w->step == WARM_STEPS)
+                copied_for_step(w);
+        else if (run_copy(w) > 0)
                 warm_next(w);
 }
 
-static int run_copy(TemplateWarm *w) {
+static int start_copy(TemplateWarm *w) {
         char what[PATH_MAX + 64], line[PATH_MAX + 80];
 
-        if (w->n_run == w->spec->n_copies)
-                return 1;
         describe_copy(w, what, sizeof(what));
         int n = snprintf(line, sizeof(line), "[%s]\n", what);
         w->callbacks->log(line, (size_t) n, w->userdata);
@@ -223,6 +284,16 @@ static int run_copy(TemplateWarm *w) {
         return 0;
 }
 
+static int run_copy(TemplateWarm *w) {
+        const TemplateWarmSpec *s = w->spec;
+
+        while (w->n_run < s->n_copies && (s->done.copies || template_copy_step(s, w->n_run) != SIZE_MAX))
+                w->n_run++;
+        if (w->n_run < s->n_copies)
+                return start_copy(w);
+        return !s->done.copies && keep(w, TEMPLATE_POINT_COPIES, 0, warm_next) ? 0 : 1;
+}
+
 /* Setup. */
 
 static void describe_setup(const TemplateWarm *w, char *buf, size_t size) {
@@ -234,6 +305,11 @@ static void describe_setup(const TemplateWarm *w, char *buf, size_t size) {
 }
 
 static int run_setup(TemplateWarm *w);
+
+static void setup_go_on(TemplateWarm *w) {
+        if (run_setup(w) > 0)
+                warm_next(w);
+}
 
 static void on_setup_done(GuestCommand *c, const sd_bus_error *error, const AgentExit *exit, void *userdata) {
         TemplateWarm *w = userdata;
@@ -247,8 +323,8 @@ static void on_setup_done(GuestCommand *c, const sd_bus_error *error, const Agen
                 fail_exit(w, what, exit);
         else {
                 w->n_run++;
-                if (run_setup(w) > 0)
-                        warm_next(w);
+                if (!keep(w, TEMPLATE_POINT_SETUP, w->n_run - 1, setup_go_on))
+                        setup_go_on(w);
         }
 }
 
@@ -268,7 +344,35 @@ static int run_setup(TemplateWarm *w) {
         return w->step == WARM_END ? 0 : run_shell(w, w->spec->setup[w->n_run], &setup_callbacks, &w->command, what);
 }
 
+static int start_setup(TemplateWarm *w) {
+        w->n_run = w->spec->done.setup;
+        return run_setup(w);
+}
+
 /* Steps. */
+
+/* Those that this step unpacks. */
+static bool copy_for_step(TemplateWarm *w) {
+        while (w->n_run < w->spec->n_copies && template_copy_step(w->spec, w->n_run) != w->n_step)
+                w->n_run++;
+        if (w->n_run == w->spec->n_copies)
+                return false;
+        (void) start_copy(w);
+        return true;
+}
+
+static void copied_for_step(TemplateWarm *w) {
+        if (!copy_for_step(w))
+                guest_steps_go_on(w->steps);
+}
+
+static bool on_between_steps(size_t n, bool done, void *userdata) {
+        TemplateWarm *w = userdata;
+
+        w->n_step = n;
+        w->n_run = 0;
+        return (done && keep(w, TEMPLATE_POINT_STEP, n - 1, copied_for_step)) || copy_for_step(w);
+}
 
 static bool on_step_begin(size_t n, void *userdata) {
         TemplateWarm *w = userdata;
@@ -288,6 +392,13 @@ static void on_step_log(const char *text, size_t size, void *userdata) {
         w->callbacks->log(text, size, w->userdata);
 }
 
+static void all_steps_done(TemplateWarm *w) {
+        static const char line[] = "[all steps are done]\n";
+
+        w->callbacks->log(line, strlen(line), w->userdata);
+        w->callbacks->step(w->spec->n_steps + 1, w->userdata);
+}
+
 static void on_steps_done(GuestSteps *g, const char *what, const sd_bus_error *error, const AgentExit *exit, void *userdata) {
         TemplateWarm *w = userdata;
 
@@ -296,25 +407,31 @@ static void on_steps_done(GuestSteps *g, const char *what, const sd_bus_error *e
         else if (what)
                 fail_exit(w, what, exit);
         else {
-                static const char line[] = "[all steps are done]\n";
-
-                w->callbacks->log(line, strlen(line), w->userdata);
-                w->callbacks->step(w->spec->n_steps + 1, w->userdata);
+                all_steps_done(w);
                 warm_next(w);
         }
 }
 
-static const GuestStepsCallbacks steps_callbacks = { .begin = on_step_begin, .log = on_step_log, .done = on_steps_done };
+static const GuestStepsCallbacks steps_callbacks = {
+        .between = on_between_steps,
+        .begin = on_step_begin,
+        .log = on_step_log,
+        .done = on_steps_done,
+};
 
 static int run_steps(TemplateWarm *w) {
-        const StepState state = { .user = w->spec->user, .cwd = w->spec->cwd, .env = w->spec->env };
+        const TemplateWarmSpec *s = w->spec;
+        const StepState begin = { .user = s->user, .cwd = s->cwd, .env = s->env };
 
-        if (w->spec->n_steps == 0)
+        if (s->n_steps == 0)
                 return 1;
-        int r = guest_steps_start(w->builder, w->spec->steps, w->spec->n_steps, &state, &steps_callbacks, w, &w->steps);
-        if (r < 0)
+        int r = guest_steps_start(w->builder, s->steps, s->n_steps, s->done.steps, s->done.steps > 0 ? &s->done.state : &begin,
+                                  &steps_callbacks, w, &w->steps);
+        if (r > 0)
+                all_steps_done(w);
+        else if (r < 0)
                 fail(w, r, "the first step: %s", strerror(-r));
-        return 0;
+        return r > 0;
 }
 
 /* Start. */
@@ -526,7 +643,7 @@ static int start_save(TemplateWarm *w) {
 static const WarmStepType step_types[_WARM_STEP_MAX] = {
         [WARM_BOOT] = { "booting a guest", 0, NULL },
         [WARM_COPY] = { "copying files into the guest", 20, run_copy },
-        [WARM_SETUP] = { "setting the guest up", 25, run_setup },
+        [WARM_SETUP] = { "setting the guest up", 25, start_setup },
         [WARM_STEPS] = { "running the steps", 30, run_steps },
         [WARM_START] = { "starting the program that stays", 60, start_service },
         [WARM_READY] = { "waiting until it is ready", 65, start_ready },

@@ -5,9 +5,11 @@
  * snapshot that the template's sandboxes start from.
  *
  *      boot       a sandbox like any other, but a builder: see struct Sandbox
- *      copy       files and directories of the caller
+ *      copy       files and directories of the caller, but for those that steps unpack: they come just before these
  *      setup      commands, one after the other
  *      steps      those of E2B's clients and Dockerfiles (template-steps.h), one after the other
+ *                 behind all copies, each command and each step the disk is kept for later builds; what such a one has done is
+ *                 not done again (spec->done)
  *      start      a program that stays, in the saved state too
  *      ready      a command, again and again until it succeeds
  *      exec       programs that do nothing, a file that is nothing: what the first exec in a sandbox would have to fetch is there
@@ -19,7 +21,7 @@
  * the builder silently. When it fails a snapshot may be there all the same; that goes with the template. */
 
 #include "daemon/manager.h"
-#include "daemon/template-params.h"
+#include "daemon/template-key.h"
 
 typedef struct TemplateWarm TemplateWarm;
 
@@ -29,6 +31,10 @@ typedef struct TemplateWarmCallbacks {
         void (*step)(size_t n, void *userdata);
         /* What the commands print; not terminated. */
         void (*log)(const char *text, size_t size, void *userdata);
+        /* Is what the disk is at that point to be kept for later builds? Then keep() is called, with the guest's disk at rest and
+         * its overlay: 1: template_warm_kept() follows, 0: it does not. Both may be NULL. */
+        bool (*keeps)(TemplatePointKind kind, size_t n, void *userdata);
+        int (*keep)(TemplatePointKind kind, size_t n, const StepState *state, int overlay_fd, void *userdata);
         /* Once, from the loop. r = 0, or a negative errno (-ECANCELED after a cancel) and why, for people. */
         void (*done)(int r, const char *message, void *userdata);
 } TemplateWarmCallbacks;
@@ -37,6 +43,7 @@ typedef struct TemplateWarmCallbacks {
 int template_warm_start(Manager *m, Template *t, const TemplateWarmSpec *spec, LoadedPolicy *policy, const TemplateWarmCallbacks *callbacks,
                         void *userdata, TemplateWarm **ret, sd_bus_error *error);
 void template_warm_cancel(TemplateWarm *w);
+void template_warm_kept(TemplateWarm *w);
 TemplateWarm *template_warm_free(TemplateWarm *w);
 
 /* How long to wait behind a try of the ready command that took so long. One that is slow, in a guest that has little CPU,

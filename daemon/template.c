@@ -104,7 +104,9 @@ json_object *template_to_json(const Template *t) {
             json_add(o, "kernel", kernel_info_to_json(&t->kernel)) < 0 ||
             json_add_string(o, "cmdline", t->cmdline) < 0 || json_add_u64(o, "mem_bytes", t->mem_bytes) < 0 ||
             json_add_u64(o, "cpus", t->cpus) < 0 || json_add_u64(o, "disk_bytes", t->disk_bytes) < 0 || add_policy(o, t) < 0 ||
-            add_defaults(o, t) < 0 || add_start(o, &t->start) < 0 || (*t->tenant && json_add_string(o, "tenant", t->tenant) < 0))
+            add_defaults(o, t) < 0 || add_start(o, &t->start) < 0 ||
+            (t->public && json_add(o, "public", json_object_new_boolean(true)) < 0) ||
+            (*t->key && json_add_string(o, "key", t->key) < 0) || (*t->tenant && json_add_string(o, "tenant", t->tenant) < 0))
                 return NULL;
         return TAKE_PTR(o);
 }
@@ -143,6 +145,9 @@ int template_readdress(Template *t, const char *id, uid_t owner, const char *ten
         t->owner_uid = owner;
         tenant_name_copy(t->tenant, tenant);
         t->created_usec = wall_usec();
+        /* Whom it was for, and what it was built from, is another host's word. */
+        t->public = false;
+        t->key[0] = 0;
         return 0;
 }
 
@@ -177,6 +182,26 @@ static int parse_file(json_object *files, TemplateFile file, Template *t) {
                 r = -EBADMSG;
         if (r >= 0)
                 strcpy(t->file_sha256[file], sum);
+        return r;
+}
+
+/* Both from releases that know of them. */
+static int parse_key(json_object *o, Template *t) {
+        json_object *public;
+        const char *key;
+        int r = 0;
+
+        if (json_object_object_get_ex(o, "public", NULL)) {
+                r = json_get(o, "public", json_type_boolean, &public);
+                t->public = r >= 0 && json_object_get_boolean(public);
+        }
+        if (r < 0 || !json_object_object_get_ex(o, "key", NULL))
+                return r;
+        r = json_get_string(o, "key", SHA256_HEX_SIZE - 1, &key);
+        if (r >= 0 && !sha256_hex_valid(key))
+                r = -EBADMSG;
+        if (r >= 0)
+                strcpy(t->key, key);
         return r;
 }
 
@@ -307,7 +332,8 @@ static bool is_consistent(const Template *t) {
 static int parse(const char *text, size_t size, Template *t, const char **ret_reason) {
         static const char *const keys[] = {
                 "version", "id", "name", "tag", "owner_uid", "created_usec", "root_type", "kernel", "cmdline",
-                "mem_bytes", "cpus", "disk_bytes", "files", "policy", "defaults", "start", "tenant", NULL,
+                "mem_bytes", "cpus", "disk_bytes", "files", "policy", "defaults", "start", "tenant", "public",
+                "key", NULL,
         };
         _cleanup_json_ json_object *o = NULL;
         uint64_t version;
@@ -339,6 +365,8 @@ static int parse(const char *text, size_t size, Template *t, const char **ret_re
                 r = parse_start(o, &t->start);
         if (r >= 0)
                 r = parse_tenant(o, t);
+        if (r >= 0)
+                r = parse_key(o, t);
         if (r < 0)
                 return r;
 

@@ -62,6 +62,8 @@ struct Template {
         SandboxPolicy policy; /* of its sandboxes, where they are given none; without it as DefaultPolicy= says */
         ExecDefaults defaults; /* of its sandboxes' programs */
         TemplateStart start;   /* of builds on it, where they say nothing else */
+        bool public;           /* all may create sandboxes from it; it stays its owner's */
+        char key[SHA256_HEX_SIZE]; /* of all that it was built from (template-key.h); "": that is not known */
         uint64_t file_bytes[_TEMPLATE_FILE_MAX];
         char file_sha256[_TEMPLATE_FILE_MAX][SHA256_HEX_SIZE]; /* of disk.img: see image/hash-file.h */
 

@@ -13,7 +13,7 @@
 
 #include "base/macros.h"
 
-#define TOOL_FDS_MAX 12U
+#define TOOL_FDS_MAX 20U
 #define TOOL_TAIL_MAX 2048U
 #define TOOL_REPORT_MAX (64U * 1024U)
 #define TOOL_REPORT_FD 3

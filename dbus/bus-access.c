@@ -50,7 +50,7 @@ void bus_again(sd_bus_message *m) {
 }
 
 bool bus_template_visible(const Template *t, uid_t actor, const char *tenant) {
-        if ((t->owner_uid == 0 && !*t->tenant) || (actor == 0 && !tenant))
+        if (t->public || (t->owner_uid == 0 && !*t->tenant) || (actor == 0 && !tenant))
                 return true;
         return t->owner_uid == actor && (!tenant || streq(t->tenant, tenant));
 }

@@ -192,7 +192,7 @@ static int append_template_page(sd_bus_message *m, const BusPage *page, bool nam
 
 /* Those that a create for this tenant may use: its own, and root's. */
 static bool is_for(const Template *t, const char *tenant) {
-        return !tenant || streq(t->tenant, tenant) || (t->owner_uid == 0 && !*t->tenant);
+        return !tenant || t->public || streq(t->tenant, tenant) || (t->owner_uid == 0 && !*t->tenant);
 }
 
 int bus_method_find_templates(sd_bus_message *m, void *userdata, sd_bus_error *error) {

@@ -76,7 +76,7 @@ int bus_property_uid(sd_bus *bus, const char *path, const char *interface, const
 int bus_property_id(sd_bus *bus, const char *path, const char *interface, const char *property,
                     sd_bus_message *reply, void *userdata, sd_bus_error *error);
 
-/* Templates that a caller may see: his own and root's. tenant: of his own only those of it, "" for those of none; NULL: all. */
+/* Templates that a caller may see: his own, root's, and what is public; the last by its id, as its names are its owner's. tenant: of his own only those of it, "" for those of none; NULL: all. */
 bool bus_template_visible(const Template *t, uid_t actor, const char *tenant);
 /* By id, or NAME[:TAG] among the names of tenant; negative with error set when there is none that is visible. */
 int bus_find_template(uid_t actor, const char *tenant, const char *ref, Template **ret, sd_bus_error *error);

@@ -104,6 +104,7 @@ static int read_build_options(sd_bus_message *m, BuildCall *c, bool on_another, 
                 { "network-policy", BUS_OPTION_POLICY, &c->policy, 0 },
                 { "build-network-policy", BUS_OPTION_POLICY, &c->build_policy, 0 },
                 { "tenant", BUS_OPTION_STRING, &c->params.tenant, 0 },
+                { "public", BUS_OPTION_BOOL, &c->params.public, 0 },
                 { "no-cache", BUS_OPTION_BOOL, &c->params.no_cache, 0 },
                 { "force-step", BUS_OPTION_U32, &c->params.force_step, BUS_OPTION_NONZERO },
                 /* What a template below has settled. */
@@ -182,6 +183,7 @@ static int build(sd_bus_message *m, const char *name, const char *source, int ro
                 return r < 0 ? r : 1;
         p->policy = c.policy.given ? &c.policy.rules : NULL;
         p->build_policy = c.build_loaded;
+        p->build_rules = c.build_policy.given ? &c.build_policy.rules : NULL;
 
         r = manager_build_template(manager, p, &job, error);
         if (r < 0)
@@ -248,6 +250,12 @@ static int property_get_aliases(sd_bus *bus, const char *path, const char *inter
         return sd_bus_message_append_strv(reply, t->aliases);
 }
 
+static int property_get_public(sd_bus *bus, const char *path, const char *interface, const char *property,
+                               sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const Template *t = userdata;
+        return sd_bus_message_append(reply, "b", t->public);
+}
+
 static int property_get_floor(sd_bus *bus, const char *path, const char *interface, const char *property,
                               sd_bus_message *reply, void *userdata, sd_bus_error *error) {
         return sd_bus_message_append(reply, "t", template_floor(userdata));
@@ -291,6 +299,7 @@ const sd_bus_vtable bus_template_vtable[] = {
         SD_BUS_PROPERTY("Aliases", "as", property_get_aliases, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE),
         SD_BUS_PROPERTY("Owner", "u", bus_property_uid, offsetof(Template, owner_uid), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("Tenant", "s", bus_property_id, offsetof(Template, tenant), SD_BUS_VTABLE_PROPERTY_CONST),
+        SD_BUS_PROPERTY("Public", "b", property_get_public, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("CreatedTimestamp", "t", NULL, offsetof(Template, created_usec), SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("KernelRelease", "s", property_get_kernel, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("CommandLine", "s", NULL, offsetof(Template, cmdline), SD_BUS_VTABLE_PROPERTY_CONST),

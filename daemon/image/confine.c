@@ -49,8 +49,8 @@ static const int narrow_calls[] = {
 };
 
 static const int store_calls[] = {
-        SCMP_SYS(fchmod), SCMP_SYS(fdatasync), SCMP_SYS(fsync), SCMP_SYS(ftruncate), SCMP_SYS(linkat),
-        SCMP_SYS(mkdirat), SCMP_SYS(renameat), SCMP_SYS(renameat2), SCMP_SYS(symlinkat), SCMP_SYS(unlinkat),
+        SCMP_SYS(copy_file_range), SCMP_SYS(fchmod), SCMP_SYS(fdatasync), SCMP_SYS(flock), SCMP_SYS(fsync), SCMP_SYS(ftruncate),
+        SCMP_SYS(linkat), SCMP_SYS(mkdirat), SCMP_SYS(pwrite64), SCMP_SYS(renameat), SCMP_SYS(renameat2), SCMP_SYS(symlinkat), SCMP_SYS(unlinkat),
 };
 
 static int limit(int resource, rlim_t value) {

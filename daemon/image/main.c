@@ -12,10 +12,17 @@
  *      copy MAX                      stdin an image, stdout the same
  *      merge-disk N                  stdout a disk of what N disks show, 4 and on, the lowest first
  *      copy-in PATH                  stdin a file or directory, 3 a socket to cubed
- *      seal BUILD                    stdin the description, 3 the store
+ *      digest                        3 the hashes of what is behind stdin, and 4 and on
+ *      sum                           stdin a file, 3 its hash
+ *      take-root BUILD SHA256        3 whether it was there, 4 the store
+ *      take-layer BUILD BYTES KEY... 3 which one and what is known of it, 4 the store
+ *      put-layer BUILD KEY ID PARENT PARENT-ID  stdin its state, 3 the store, 4 the overlay
+ *      seal BUILD [INPUT DISK ID]    stdin the description, 3 the store; keys, "-" for none
  *      commit BUILD ID UID NAME:TAG...  3 the store
+ *      reuse BUILD ID UID NAME:TAG...   3 the store
  *      name UID NAME:TAG [ID]        3 the store; without ID the name goes
  *      remove ENTRY...               3 the store
+ *      clean [ENTRY...]              3 the store
  *      usage [ID...]                 3 what nothing refers to, these templates gone; 4 the store
  *      sweep                         3 the store
  *      pack                          stdin pack.json, stdout the pack, 3 progress, 4 and on its members
@@ -23,6 +30,7 @@
  *
  * Exit status 0, or 1 and one line on stderr. */
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,8 +43,12 @@
 #include "daemon/disk-merge.h"
 #include "daemon/image/confine.h"
 #include "daemon/image/copy-in.h"
+#include "daemon/image/hash-file.h"
+#include "daemon/image/hash-tree.h"
 #include "daemon/image/initramfs.h"
 #include "daemon/image/kernel-image.h"
+#include "daemon/image/layers.h"
+#include "daemon/image/objects.h"
 #include "daemon/image/oci-merge.h"
 #include "daemon/image/pack.h"
 #include "daemon/image/rootfs.h"
@@ -51,8 +63,12 @@
 #define COPY_FD 3
 #define MODULES_FD 4
 #define POSITION_FD 4
-#define USAGE_STORE_FD 4
 #define LAYERS_FD 4
+#define OVERLAY_FD 4
+#define REPORTING_STORE_FD 4
+#define DIGEST_FDS 4
+#define DIGEST_FDS_END 20
+#define STATE_MAX TEMPLATE_LAYER_STATE_MAX
 #define DESCRIPTION_MAX MIB(1)
 /* What cubed takes of a report. */
 #define REPORT_MAX (64U * 1024U)
@@ -244,6 +260,10 @@ static bool build_valid(const char *build) {
         return startswith(build, STORE_BUILD_PREFIX) && !strchr(build, '/');
 }
 
+static const char *key_argument(char **args, int n_args, int i) {
+        return n_args > i && object_name_valid(args[i]) ? args[i] : NULL;
+}
+
 static int verb_seal(char **args, int n_args, Fault *fault) {
         _cleanup_json_ json_object *description = NULL;
         _cleanup_free_ uint8_t *text = NULL;
@@ -257,7 +277,87 @@ static int verb_seal(char **args, int n_args, Fault *fault) {
                 r = json_parse_strict((const char *) text, size, &description);
         if (r < 0)
                 return fault_set(fault, r, "reading the description: %s", strerror(-r));
-        return store_seal(STORE_FD, args[0], description, fault);
+        StoreKeys keys = { .input = key_argument(args, n_args, 1), .disk = key_argument(args, n_args, 2) };
+        if (n_args > 3 && sandbox_id_valid(args[3]))
+                keys.disk_id = args[3];
+        else
+                keys.disk = NULL;
+        return store_seal(STORE_FD, args[0], description, &keys, fault);
+}
+
+static int verb_take_root(char **args, int n_args, Fault *fault) {
+        _cleanup_json_ json_object *o = json_object_new_object();
+        _cleanup_close_ int dir_fd = -EBADF;
+
+        if (!build_valid(args[0]) || !object_name_valid(args[1]))
+                return fault_set(fault, -EINVAL, "malformed arguments");
+        dir_fd = openat(REPORTING_STORE_FD, args[0], O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+        int r = dir_fd < 0 ? -errno : object_take(REPORTING_STORE_FD, dir_fd, TEMPLATE_FILE_ROOT, args[1]);
+        if (r < 0 && r != -ENOENT)
+                return fault_set(fault, r, "taking the root image: %s", strerror(-r));
+        r = o ? json_add(o, "taken", json_object_new_boolean(r >= 0)) : -ENOMEM;
+        return r < 0 ? r : report(o, fault);
+}
+
+static int verb_sum(char **args, int n_args, Fault *fault) {
+        _cleanup_json_ json_object *o = json_object_new_object();
+        char sum[SHA256_HEX_SIZE];
+
+        int r = o ? hash_file(STDIN_FILENO, sum) : -ENOMEM;
+        if (r < 0)
+                return fault_set(fault, r, "reading the root image: %s", strerror(-r));
+        r = json_add_string(o, "sha256", sum);
+        return r < 0 ? r : report(o, fault);
+}
+
+static int verb_take_layer(char **args, int n_args, Fault *fault) {
+        _cleanup_json_ json_object *o = NULL;
+        uint64_t bytes;
+
+        bool valid = build_valid(args[0]) && parse_u64(args[1], &bytes) >= 0;
+        for (int i = 2; i < n_args; i++)
+                valid = valid && object_name_valid(args[i]);
+        if (!valid)
+                return fault_set(fault, -EINVAL, "malformed arguments");
+        int r = layer_take(REPORTING_STORE_FD, args[0], bytes, args + 2, (size_t) n_args - 2, &o, fault);
+        if (r >= 0 && !o)
+                o = json_object_new_object();
+        return r < 0 ? r : report(o, fault);
+}
+
+static int verb_put_layer(char **args, int n_args, Fault *fault) {
+        _cleanup_json_ json_object *state = NULL;
+        _cleanup_free_ uint8_t *text = NULL;
+        size_t size;
+
+        const LayerPlace place = { args[1], args[2], args[3], args[4] };
+        if (!build_valid(args[0]) || !object_name_valid(place.key) || !sandbox_id_valid(place.id) ||
+            !object_name_valid(place.parent) || !sandbox_id_valid(place.parent_id))
+                return fault_set(fault, -EINVAL, "malformed arguments");
+        int r = slurp(STDIN_FILENO, STATE_MAX, &text, &size);
+        if (r >= 0)
+                r = json_parse_strict((const char *) text, size, &state);
+        if (r < 0)
+                return fault_set(fault, r, "reading the state of a layer: %s", strerror(-r));
+        return layer_put(STORE_FD, args[0], &place, OVERLAY_FD, TAKE_PTR(state), fault);
+}
+
+/* Of the descriptors that are there, in their order. */
+static int verb_digest(char **args, int n_args, Fault *fault) {
+        _cleanup_json_ json_object *o = json_object_new_object();
+        json_object *sums = json_object_new_array();
+        char sum[SHA256_HEX_SIZE];
+        struct stat st;
+
+        int r = o ? json_add(o, "sums", sums) : -ENOMEM;
+        for (int fd = STDIN_FILENO; fd < DIGEST_FDS_END && r >= 0; fd = fd == STDIN_FILENO ? DIGEST_FDS : fd + 1) {
+                if (fstat(fd, &st) < 0)
+                        break;
+                r = hash_tree(fd, sum, fault);
+                if (r >= 0 && json_object_array_add(sums, json_object_new_string(sum)) < 0)
+                        r = -ENOMEM;
+        }
+        return r < 0 ? r : report(o, fault);
 }
 
 static bool store_name_valid(const char *name) {
@@ -271,14 +371,22 @@ static bool owner_valid(const char *owner) {
         return tenant_dir_parse(owner, &uid, tenant) >= 0;
 }
 
-static int verb_commit(char **args, int n_args, Fault *fault) {
+static int name_template(char **args, int n_args, bool is_new, Fault *fault) {
         bool valid = build_valid(args[0]) && sandbox_id_valid(args[1]) && owner_valid(args[2]);
 
         for (int i = 3; i < n_args; i++)
                 valid = valid && store_name_valid(args[i]);
         if (!valid)
                 return fault_set(fault, -EINVAL, "malformed arguments");
-        return store_commit(STORE_FD, args[0], args[1], args[2], args + 3, (size_t) n_args - 3, fault);
+        return (is_new ? store_commit : store_reuse)(STORE_FD, args[0], args[1], args[2], args + 3, (size_t) n_args - 3, fault);
+}
+
+static int verb_commit(char **args, int n_args, Fault *fault) {
+        return name_template(args, n_args, true, fault);
+}
+
+static int verb_reuse(char **args, int n_args, Fault *fault) {
+        return name_template(args, n_args, false, fault);
 }
 
 static int verb_name(char **args, int n_args, Fault *fault) {
@@ -299,13 +407,17 @@ static int verb_remove(char **args, int n_args, Fault *fault) {
         return r;
 }
 
+static int verb_clean(char **args, int n_args, Fault *fault) {
+        return store_clean(STORE_FD, args, (size_t) n_args, fault);
+}
+
 static int verb_usage(char **args, int n_args, Fault *fault) {
         _cleanup_json_ json_object *o = NULL;
 
         for (int i = 0; i < n_args; i++)
                 if (!sandbox_id_valid(args[i]))
                         return fault_set(fault, -EINVAL, "malformed arguments");
-        int r = store_usage(USAGE_STORE_FD, args, (size_t) n_args, &o, fault);
+        int r = store_usage(REPORTING_STORE_FD, args, (size_t) n_args, &o, fault);
         return r < 0 ? r : report(o, fault);
 }
 
@@ -345,10 +457,17 @@ static const Verb verbs[] = {
         { "copy", 1, 1, CONFINE_STREAMS, false, verb_copy },
         { "merge-disk", 1, 1, CONFINE_FILES, false, verb_merge_disk },
         { "copy-in", 1, 1, CONFINE_ASK, true, verb_copy_in },
-        { "seal", 1, 1, CONFINE_STORE, false, verb_seal },
+        { "digest", 0, 0, CONFINE_TREE, true, verb_digest },
+        { "sum", 0, 0, CONFINE_STREAMS, false, verb_sum },
+        { "take-root", 2, 2, CONFINE_STORE, false, verb_take_root },
+        { "take-layer", 3, 2 + LAYER_KEYS_MAX, CONFINE_STORE, false, verb_take_layer },
+        { "put-layer", 5, 5, CONFINE_STORE, false, verb_put_layer },
+        { "seal", 1, 4, CONFINE_STORE, false, verb_seal },
         { "commit", 4, 4 + TEMPLATE_ALIASES_MAX, CONFINE_STORE, false, verb_commit },
+        { "reuse", 4, 4 + TEMPLATE_ALIASES_MAX, CONFINE_STORE, false, verb_reuse },
         { "name", 2, 3, CONFINE_STORE, false, verb_name },
         { "remove", 1, 64, CONFINE_STORE, false, verb_remove },
+        { "clean", 0, 64, CONFINE_STORE, false, verb_clean },
         { "usage", 0, USAGE_TEMPLATES_MAX, CONFINE_TREE, false, verb_usage },
         { "pack", 0, 0, CONFINE_STREAMS, false, verb_pack },
         { "unpack", 1, 1, CONFINE_FILES, false, verb_unpack },

@@ -9,6 +9,8 @@
 #include "base/parse.h"
 #include "daemon/image/each-entry.h"
 #include "daemon/image/hash-file.h"
+#include "daemon/image/layers.h"
+#include "daemon/image/objects.h"
 #include "daemon/image/store.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-files.h"
@@ -76,30 +78,6 @@ static int finish_file(int dir_fd, TemplateFile file, json_object *files, char *
         return r;
 }
 
-/* Templates with the same kernel have the same inode, and so one copy in the page cache of their
- * hosts. The name is the hash that we just computed: nobody else's word for it counts. */
-static int share_kernel(int store_fd, int dir_fd, const char *sum) {
-        const char *kernel = file_names[TEMPLATE_FILE_KERNEL], *shared = ".shared";
-        _cleanup_close_ int kernels_fd = -EBADF;
-        int r;
-
-        r = make_dir(store_fd, STORE_KERNELS, &kernels_fd);
-        if (r < 0)
-                return r;
-        if (linkat(dir_fd, kernel, kernels_fd, sum, 0) == 0)
-                return sync_fd(kernels_fd);
-        if (errno != EEXIST)
-                return -errno;
-
-        if (linkat(kernels_fd, sum, dir_fd, shared, 0) < 0)
-                /* Removed in this moment, or too many links: then the template keeps its own. */
-                return errno == ENOENT || errno == EMLINK ? 0 : -errno;
-        if (renameat(dir_fd, shared, dir_fd, kernel) < 0)
-                return -errno;
-        /* Between two names of one file, as a template on another one has it, that does nothing. */
-        return unlink_if_there(dir_fd, shared, 0);
-}
-
 static int write_description(int dir_fd, json_object *description) {
         _cleanup_close_ int fd = openat(dir_fd, TEMPLATE_JSON, O_WRONLY|O_CREAT|O_EXCL|O_NOFOLLOW|O_CLOEXEC, 0444);
         const char *text;
@@ -155,26 +133,49 @@ static int set_name(int names_fd, const char *name, const char *id) {
         return sync_fd(names_fd);
 }
 
-/* All of them or, once the template is removed again, none. */
-static int set_names(int store_fd, const char *owner, char *const *names, size_t n_names, const char *id, Fault *fault) {
-        _cleanup_close_ int fd = -EBADF;
+/* As it was before: what it stood for then lies aside, if it stood for anything. */
+static void unset_name(int names_fd, const char *name, const char *id) {
         HiddenName hidden;
 
-        int r = open_names(store_fd, owner, &fd);
+        if (renameat(names_fd, hidden_name(id, name, hidden), names_fd, name) < 0)
+                (void) unlinkat(names_fd, name, 0);
+}
+
+/* All of them or none. */
+static int set_names(int store_fd, const char *owner, char *const *names, size_t n_names, const char *id, Fault *fault) {
+        _cleanup_close_ int fd = -EBADF, lock = -EBADF;
+        HiddenName hidden;
+
+        int r = store_lock(store_fd, &lock);
+        if (r >= 0)
+                r = open_names(store_fd, owner, &fd);
         if (r < 0)
                 return fault_set(fault, r, "naming %s: %s", id, strerror(-r));
         for (size_t i = 0; i < n_names; i++) {
                 r = set_name(fd, names[i], id);
-                if (r < 0)
-                        return fault_set(fault, r, "naming %s %s: %s", id, names[i], strerror(-r));
+                if (r >= 0)
+                        continue;
+                (void) fault_set(fault, r, "naming %s %s: %s", id, names[i], strerror(-r));
+                (void) unlinkat(fd, hidden_name(id, names[i], hidden), 0);
+                while (i > 0)
+                        unset_name(fd, names[--i], id);
+                return r;
         }
         for (size_t i = 0; i < n_names; i++)
                 (void) unlinkat(fd, hidden_name(id, names[i], hidden), 0);
         return 0;
 }
 
-int store_seal(int store_fd, const char *build, json_object *description, Fault *fault) {
+/* What later builds find. */
+static int publish(int store_fd, int dir_fd, const StoreKeys *keys, char sums[][SHA256_HEX_SIZE]) {
+        int r = keys->input ? input_set(store_fd, keys->input, sums[TEMPLATE_FILE_ROOT]) : 0;
+
+        return r >= 0 && keys->disk ? layer_put_disk(store_fd, dir_fd, keys->disk, keys->disk_id, sums[TEMPLATE_FILE_DISK]) : r;
+}
+
+int store_seal(int store_fd, const char *build, json_object *description, const StoreKeys *keys, Fault *fault) {
         _cleanup_json_ json_object *files = json_object_new_object();
+        char sums[_TEMPLATE_FILE_MAX][SHA256_HEX_SIZE];
         _cleanup_close_ int dir_fd = open_dir(store_fd, build);
         int r;
 
@@ -183,17 +184,18 @@ int store_seal(int store_fd, const char *build, json_object *description, Fault 
         if (dir_fd < 0)
                 return fault_set(fault, dir_fd, "opening %s: %s", build, strerror(-dir_fd));
         for (int i = 0; i < _TEMPLATE_FILE_MAX; i++) {
-                char sum[SHA256_HEX_SIZE];
-
-                r = finish_file(dir_fd, (TemplateFile) i, files, sum);
-                if (r >= 0 && i == TEMPLATE_FILE_KERNEL)
-                        r = share_kernel(store_fd, dir_fd, sum);
+                r = finish_file(dir_fd, (TemplateFile) i, files, sums[i]);
+                if (r >= 0 && object_directory((TemplateFile) i))
+                        r = object_share(store_fd, dir_fd, (TemplateFile) i, sums[i]);
                 if (r < 0)
                         return fault_set(fault, r, "%s: %s", file_names[i],
                                          r == -EBUSY ? "something that a tool left behind can still write to it" :
                                                        strerror(-r));
         }
 
+        r = publish(store_fd, dir_fd, keys, sums);
+        if (r < 0)
+                return fault_set(fault, r, "keeping what later builds may begin with: %s", strerror(-r));
         r = json_add(description, "files", TAKE_PTR(files));
         if (r >= 0)
                 r = write_description(dir_fd, description);
@@ -202,10 +204,20 @@ int store_seal(int store_fd, const char *build, json_object *description, Fault 
         return r < 0 ? fault_set(fault, r, TEMPLATE_JSON ": %s", strerror(-r)) : 0;
 }
 
+int store_reuse(int store_fd, const char *build, const char *id, const char *owner, char *const *names, size_t n_names,
+                Fault *fault) {
+        if (faccessat(store_fd, id, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+                return fault_set(fault, -errno, "template %s: %s", id, strerror(errno));
+        int r = set_names(store_fd, owner, names, n_names, id, fault);
+        return r < 0 ? r : store_remove(store_fd, build, fault);
+}
+
 int store_commit(int store_fd, const char *build, const char *id, const char *owner, char *const *names, size_t n_names,
                  Fault *fault) {
-        int r;
+        int r = layer_drop_shadow(store_fd, build);
 
+        if (r < 0)
+                return fault_set(fault, r, "%s: %s", build, strerror(-r));
         if (renameat2(store_fd, build, store_fd, id, RENAME_NOREPLACE) < 0)
                 return fault_set(fault, -errno, "renaming %s to %s: %s", build, id, strerror(errno));
         r = sync_fd(store_fd);
@@ -221,9 +233,11 @@ int store_name(int store_fd, const char *owner, const char *name, const char *id
 }
 
 int store_unname(int store_fd, const char *owner, const char *name, Fault *fault) {
-        _cleanup_close_ int fd = -EBADF;
-        int r = open_names(store_fd, owner, &fd);
+        _cleanup_close_ int fd = -EBADF, lock = -EBADF;
 
+        int r = store_lock(store_fd, &lock);
+        if (r >= 0)
+                r = open_names(store_fd, owner, &fd);
         if (r >= 0)
                 r = unlink_if_there(fd, name, 0);
         if (r >= 0)
@@ -263,33 +277,40 @@ static int remove_names_of(int dir_fd, const char *name, void *id) {
         return r == -ENOTDIR || r == -ELOOP ? 0 : r;
 }
 
-static int remove_unused_kernel(int dir_fd, const char *name, void *userdata) {
-        struct stat st;
-
-        if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-                return errno == ENOENT ? 0 : -errno;
-        return st.st_nlink <= 1 ? unlink_if_there(dir_fd, name, 0) : 0;
-}
-
-/* The names go first and the directory gets a dead name, so that no half-deleted template is ever found. */
+/* The names go first and the directory gets a dead name, so that no half-deleted template is ever found. 0: there was none. */
 static int retire(int store_fd, const char *id, char *ret, size_t size) {
-        int r = for_each_entry(store_fd, STORE_NAMES, remove_names_of, (void *) id);
+        _cleanup_close_ int lock = -EBADF;
 
+        int r = store_lock(store_fd, &lock);
+        if (r >= 0)
+                r = for_each_entry(store_fd, STORE_NAMES, remove_names_of, (void *) id);
         if (r < 0)
                 return r;
         (void) snprintf(ret, size, "%s%s", STORE_REMOVE_PREFIX, id);
-        if (renameat(store_fd, id, store_fd, ret) < 0 && errno != ENOENT)
-                return -errno;
-        return sync_fd(store_fd);
+        if (renameat(store_fd, id, store_fd, ret) < 0)
+                return errno == ENOENT ? 0 : -errno;
+        r = sync_fd(store_fd);
+        return r < 0 ? r : 1;
+}
+
+int store_sweep_shared(int store_fd) {
+        _cleanup_close_ int lock = -EBADF;
+
+        int r = store_lock(store_fd, &lock);
+        if (r >= 0)
+                r = objects_sweep(store_fd);
+        return r < 0 ? r : layers_sweep(store_fd);
 }
 
 int store_remove(int store_fd, const char *entry, Fault *fault) {
+        bool was_template = !startswith(entry, STORE_BUILD_PREFIX);
         char name[64];
         int r = 0;
 
-        if (sandbox_id_valid(entry))
+        if (sandbox_id_valid(entry)) {
                 r = retire(store_fd, entry, name, sizeof(name));
-        else if ((startswith(entry, STORE_BUILD_PREFIX) || startswith(entry, STORE_REMOVE_PREFIX)) &&
+                was_template = r > 0;
+        } else if ((startswith(entry, STORE_BUILD_PREFIX) || startswith(entry, STORE_REMOVE_PREFIX)) &&
                  strlen(entry) < sizeof(name) && !strchr(entry, '/'))
                 strcpy(name, entry);
         else
@@ -299,9 +320,37 @@ int store_remove(int store_fd, const char *entry, Fault *fault) {
                 r = for_each_entry(store_fd, name, remove_file, NULL);
         if (r >= 0)
                 r = unlink_if_there(store_fd, name, AT_REMOVEDIR);
-        if (r >= 0)
-                r = for_each_entry(store_fd, STORE_KERNELS, remove_unused_kernel, NULL);
+        /* What a build that failed came to is of use to the next one. */
+        if (r >= 0 && was_template)
+                r = store_sweep_shared(store_fd);
         if (r >= 0)
                 r = sync_fd(store_fd);
         return r < 0 ? fault_set(fault, r, "removing %s: %s", entry, strerror(-r)) : 0;
+}
+
+/* No child is at work then, so that each of them is what a crash left: the names stand as they are. */
+static int remove_hidden_name(int dir_fd, const char *name, void *userdata) {
+        return *name == '.' ? unlink_if_there(dir_fd, name, 0) : 0;
+}
+
+static int remove_hidden_names_of(int dir_fd, const char *name, void *userdata) {
+        int r = for_each_entry(dir_fd, name, remove_hidden_name, NULL);
+        return r == -ENOTDIR || r == -ELOOP ? 0 : r;
+}
+
+int store_clean(int store_fd, char *const *entries, size_t n, Fault *fault) {
+        _cleanup_close_ int lock = -EBADF;
+
+        int r = store_lock(store_fd, &lock);
+        if (r >= 0)
+                r = for_each_entry(store_fd, STORE_NAMES, remove_hidden_names_of, NULL);
+        lock = safe_close(lock);
+        if (r < 0)
+                (void) fault_set(fault, r, "removing names that were being given: %s", strerror(-r));
+        for (size_t i = 0; i < n; i++) {
+                int q = store_remove(store_fd, entries[i], fault);
+                if (q < 0)
+                        r = q;
+        }
+        return r;
 }

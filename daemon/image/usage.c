@@ -4,21 +4,27 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/fd-util.h"
 #include "base/parse.h"
 #include "daemon/image/each-entry.h"
+#include "daemon/image/objects.h"
+#include "daemon/image/store.h"
 #include "daemon/image/usage.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-files.h"
 
-/* A kernel, an initramfs and a root image. */
-#define USAGE_SHARED_FILES 3
+/* A file that has more than one name, of the templates to go. */
+typedef struct Shared {
+        ino_t ino;
+        nlink_t n_seen;            /* of its names, in these */
+} Shared;
 
 /* One survey of the store. */
 typedef struct Survey {
-        json_object *templates, *kernels, *leftovers, *names;
+        json_object *templates, *objects[_TEMPLATE_FILE_MAX], *layers, *leftovers, *names;
+        json_object *kind;                 /* which of these is being looked at */
         bool more;
-        /* Of the templates to go, one for each that shares its: kernels, and what is shared by templates on each other. */
-        ino_t shared[USAGE_TEMPLATES_MAX * USAGE_SHARED_FILES];
+        Shared *shared;
         size_t n_shared;
         uint64_t bytes;                    /* of the directory that is being measured */
         int names_fd, store_fd;
@@ -43,25 +49,56 @@ static int add(Survey *s, json_object *o, int max, const char *name, uint64_t by
         return json_add_u64(o, name, bytes);
 }
 
-/* A kernel that others may have as well is counted apart, and what templates on each other share for none of them. */
+static uint64_t disk_bytes(const struct stat *st) {
+        return (uint64_t) st->st_blocks * 512;
+}
+
+static Shared *find_shared(const Survey *s, ino_t ino) {
+        for (size_t i = 0; i < s->n_shared; i++)
+                if (s->shared[i].ino == ino)
+                        return &s->shared[i];
+        return NULL;
+}
+
+static int see(Survey *s, ino_t ino, Shared **ret) {
+        *ret = find_shared(s, ino);
+        if (!*ret) {
+                Shared *grown = s->n_shared % 64 > 0 ? s->shared : reallocarray(s->shared, s->n_shared + 64, sizeof(*grown));
+                if (!grown)
+                        return -ENOMEM;
+                s->shared = grown;
+                *ret = &s->shared[s->n_shared++];
+                **ret = (Shared) { .ino = ino };
+        }
+        (*ret)->n_seen++;
+        return 0;
+}
+
+/* What others have as well is counted where it is kept for all; what templates to go have among them with the last of them. */
 static int measure_entry(int dir_fd, const char *name, void *userdata) {
         Survey *s = userdata;
+        Shared *shared;
         struct stat st;
 
         if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return errno == ENOENT ? 0 : -errno;
         if (S_ISREG(st.st_mode) && st.st_nlink > 1) {
-                if (s->n_shared < ELEMENTSOF(s->shared))
-                        s->shared[s->n_shared++] = st.st_ino;
-                return 0;
+                int r = see(s, st.st_ino, &shared);
+                if (r < 0 || shared->n_seen < st.st_nlink)
+                        return r;
         }
-        s->bytes += (uint64_t) st.st_blocks * 512;
+        s->bytes += disk_bytes(&st);
         return 0;
 }
 
 static int measure(Survey *s, const char *name) {
+        struct stat st;
+
         s->bytes = 0;
-        return for_each_entry(s->store_fd, name, measure_entry, s);
+        int r = for_each_entry(s->store_fd, name, measure_entry, s);
+        if (r >= 0 && fstatat(s->store_fd, name, &st, AT_SYMLINK_NOFOLLOW) >= 0)
+                s->bytes += disk_bytes(&st);
+        return r;
 }
 
 static int survey_entry(int dir_fd, const char *name, void *userdata) {
@@ -75,23 +112,46 @@ static int survey_entry(int dir_fd, const char *name, void *userdata) {
         return r < 0 ? r : add(s, s->leftovers, USAGE_OTHERS_MAX, name, s->bytes);
 }
 
-static nlink_t count_shared(const Survey *s, ino_t ino) {
-        nlink_t n = 0;
+/* Nobody has it but those that go. */
+static bool goes(const Survey *s, const struct stat *st) {
+        const Shared *shared = find_shared(s, st->st_ino);
 
-        for (size_t i = 0; i < s->n_shared; i++)
-                n += s->shared[i] == ino;
-        return n;
+        return st->st_nlink <= 1 + (shared ? shared->n_seen : 0);
 }
 
-static int survey_kernel(int dir_fd, const char *name, void *userdata) {
+static int survey_object(int dir_fd, const char *name, void *userdata) {
         Survey *s = userdata;
         struct stat st;
 
         if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return errno == ENOENT ? 0 : -errno;
-        if (st.st_nlink > 1 + count_shared(s, st.st_ino))
+        return goes(s, &st) ? add(s, s->kind, USAGE_OTHERS_MAX, name, disk_bytes(&st)) : 0;
+}
+
+/* Of a layer's files, that with its description: the others go each for itself, and it with the last. */
+static int survey_layer(int dir_fd, const char *name, void *userdata) {
+        static const char *const suffixes[] = { ".whole", ".delta" };
+        char key[SHA256_HEX_SIZE], file[SHA256_HEX_SIZE + 8];
+        Survey *s = userdata;
+        uint64_t bytes = 0;
+        bool all = true;
+        struct stat st;
+
+        if (strlen(name) != SHA256_HEX_SIZE - 1 + strlen(".json") || !streq(name + SHA256_HEX_SIZE - 1, ".json"))
                 return 0;
-        return add(s, s->kernels, USAGE_OTHERS_MAX, name, (uint64_t) st.st_blocks * 512);
+        (void) snprintf(key, sizeof(key), "%.64s", name);
+        for (size_t i = 0; i < ELEMENTSOF(suffixes); i++) {
+                (void) snprintf(file, sizeof(file), "%s%s", key, suffixes[i]);
+                if (fstatat(dir_fd, file, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                        continue;
+                if (goes(s, &st))
+                        bytes += disk_bytes(&st);
+                else
+                        all = false;
+        }
+        if (all && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) >= 0)
+                bytes += disk_bytes(&st);
+        return bytes > 0 ? add(s, s->layers, USAGE_OTHERS_MAX, key, bytes) : 0;
 }
 
 /* A link to a template that is not there. One whose name begins with a dot is being made, or was given up. */
@@ -132,14 +192,36 @@ static int survey(Survey *s, char *const *ids, size_t n_ids) {
         }
         if (r >= 0)
                 r = for_each_entry(s->store_fd, ".", survey_entry, s);
+        for (size_t i = 0; i < _TEMPLATE_FILE_MAX && r >= 0; i++) {
+                s->kind = s->objects[i];
+                if (s->kind)
+                        r = for_each_entry(s->store_fd, object_directory((TemplateFile) i), survey_object, s);
+        }
         if (r >= 0)
-                r = for_each_entry(s->store_fd, STORE_KERNELS, survey_kernel, s);
+                r = for_each_entry(s->store_fd, STORE_LAYERS, survey_layer, s);
         return r < 0 ? r : for_each_entry(s->store_fd, STORE_NAMES, survey_names_of, s);
 }
 
 static json_object *new_member(json_object *o, const char *name) {
         json_object *member = json_object_new_object();
         return json_add(o, name, member) < 0 ? NULL : member;
+}
+
+static const char *const object_kinds[_TEMPLATE_FILE_MAX] = {
+        [TEMPLATE_FILE_KERNEL] = "kernels",
+        [TEMPLATE_FILE_INITRAMFS] = "initramfs",
+        [TEMPLATE_FILE_ROOT] = "roots",
+};
+
+static int new_members(Survey *s, json_object *o) {
+        s->templates = new_member(o, "templates");
+        s->layers = new_member(o, "layers");
+        s->leftovers = new_member(o, "leftovers");
+        s->names = new_member(o, "names");
+        for (size_t i = 0; i < _TEMPLATE_FILE_MAX; i++)
+                if (object_kinds[i] && !(s->objects[i] = new_member(o, object_kinds[i])))
+                        return -ENOMEM;
+        return s->templates && s->layers && s->leftovers && s->names ? 0 : -ENOMEM;
 }
 
 int store_usage(int store_fd, char *const *ids, size_t n_ids, json_object **ret, Fault *fault) {
@@ -149,28 +231,17 @@ int store_usage(int store_fd, char *const *ids, size_t n_ids, json_object **ret,
         if (!o || !s)
                 return -ENOMEM;
         s->store_fd = store_fd;
-        s->templates = new_member(o, "templates");
-        s->kernels = new_member(o, "kernels");
-        s->leftovers = new_member(o, "leftovers");
-        s->names = new_member(o, "names");
-        if (!s->templates || !s->kernels || !s->leftovers || !s->names)
-                return -ENOMEM;
 
-        int r = survey(s, ids, n_ids);
+        int r = new_members(s, o);
+        if (r >= 0)
+                r = survey(s, ids, n_ids);
+        free(s->shared);
         if (r >= 0)
                 r = json_add(o, "more", json_object_new_boolean(s->more));
         if (r < 0)
                 return fault_set(fault, r, "looking at the store: %s", strerror(-r));
         *ret = TAKE_PTR(o);
         return 0;
-}
-
-static int sweep_kernel(int dir_fd, const char *name, void *userdata) {
-        struct stat st;
-
-        if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_nlink > 1)
-                return 0;
-        return unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 static int sweep_name(int dir_fd, const char *name, void *userdata) {
@@ -187,8 +258,11 @@ static int sweep_names_of(int dir_fd, const char *name, void *userdata) {
 }
 
 int store_sweep(int store_fd, Fault *fault) {
-        int r = for_each_entry(store_fd, STORE_KERNELS, sweep_kernel, NULL);
+        _cleanup_close_ int lock = -EBADF;
 
+        int r = store_sweep_shared(store_fd);
+        if (r >= 0)
+                r = store_lock(store_fd, &lock);
         if (r >= 0)
                 r = for_each_entry(store_fd, STORE_NAMES, sweep_names_of, &store_fd);
         return r < 0 ? fault_set(fault, r, "sweeping the store: %s", strerror(-r)) : 0;

@@ -13,10 +13,10 @@
 #define USAGE_TEMPLATES_MAX 256
 #define USAGE_OTHERS_MAX 100
 
-/* *ret: {"templates": {ID: bytes}, "kernels": {SHA256: bytes}, "leftovers": {ENTRY: bytes}, "names": {"UID/NAME:TAG": 0},
- * "more": bool}. A kernel is among these when the templates to go are all that have it; then its bytes are its own, else
- * nobody's. */
+/* *ret: {"templates": {ID: bytes}, "kernels": {SHA256: bytes}, "initramfs": the same, "roots": the same, "layers": {KEY: bytes},
+ * "leftovers": {ENTRY: bytes}, "names": {"UID/NAME:TAG": 0}, "more": bool}. What is shared is among these when the templates to
+ * go are all that have it, with its bytes; else those are nobody's. */
 int store_usage(int store_fd, char *const *ids, size_t n_ids, json_object **ret, Fault *fault);
 
-/* Removes kernels that nobody has, and names that stand for nothing. */
+/* Removes what is shared and nobody has, and names that stand for nothing. */
 int store_sweep(int store_fd, Fault *fault);

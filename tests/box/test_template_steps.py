@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ordered steps of a build, and templates on other templates."""
 
+import json
 import pathlib
 
 import pytest
@@ -98,3 +99,96 @@ def test_a_step_that_fails_fails_the_build(base, clean, steps, at, words):
     assert (job.get("State"), job.get("BuildStep")) == ("failed", at)
     assert words in job.get("Error")
     assert ctl("template", "show", "broken").returncode == 1
+
+
+def template_of(job):
+    return job.get("Template")
+
+
+def rebuilt(name, source, *steps):
+    """How many steps were taken from an earlier build, and which were run."""
+    job = derive(name, source, *steps)
+    assert job.get("State") == "done", job.log + job.get("Error")
+    return int(job.get("CachedSteps")), [line for line in job.log.splitlines() if line.startswith("[step")], job
+
+
+def test_what_has_not_changed_is_there_at_once(base, clean):
+    steps = ("RUN", "put-sector vdb 11 one"), ("USER", "app", "true"), ("RUN", "who-and-where")
+    cached, ran, first = rebuilt("again", base, *steps)
+    assert (cached, len(ran)) == (0, 3)
+    cached, ran, again = rebuilt("again", base, *steps)
+    assert (cached, ran, again.get("BuildStep")) == (3, [], "4")
+    assert template_of(again) == template_of(first) and "nothing has changed" in again.log
+    # under another name as well, which is one more for the same
+    assert template_of(rebuilt("once-more", base, *steps)[2]) == template_of(first)
+    assert ctl_ok("template", "show", "once-more", "--value", "-p", "Id").strip() == template_of(first)
+    ctl_ok("template", "rm", "again")
+
+
+def test_a_changed_last_step_begins_where_the_others_ended(base):
+    same = ("RUN", "put-sector vdb 11 one"), ("USER", "app", "true"), ("WORKDIR", "/srv/app")
+    rebuilt("stepped", base, *same, ("RUN", "put-sector vdb 12 two"))
+    cached, ran, job = rebuilt("stepped", base, *same, ("RUN", "put-sector vdb 13 three"), ("RUN", "who-and-where"))
+    assert cached == 3 and ran == ["[step 4 of 5 (RUN)]", "[step 5 of 5 (RUN)]"]
+    # with the state that these came to, and all that they had written, and nothing of what was changed
+    assert "app /srv/app" in job.log.splitlines()
+    i = ctl_ok("create", "template:stepped").strip()
+    assert "one" in ctl_ok("exec", i, "sector", "vdb", "11") and "three" in ctl_ok("exec", i, "sector", "vdb", "13")
+    assert "below" in ctl_ok("exec", i, "sector", "vdb", "9") and "two" not in ctl_ok("exec", i, "sector", "vdb", "12")
+    ctl_ok("kill", i)
+    ctl_ok("template", "rm", "stepped")
+
+
+def test_what_a_build_that_failed_has_done_is_not_done_again(base, clean):
+    job = derive("failing", base, ("RUN", "put-sector vdb 11 before"), ("RUN", "exit 3"))
+    assert (job.get("State"), job.get("CachedSteps")) == ("failed", "0")
+    cached, ran, job = rebuilt("failing", base, ("RUN", "put-sector vdb 11 before"), ("RUN", "true"))
+    assert cached == 1 and ran == ["[step 2 of 2 (RUN)]"]
+    ctl_ok("template", "rm", "failing")
+
+
+def test_it_survives_the_death_of_cubed_amid_a_build(base, clean):
+    words = [w for kind, *args in (("RUN", "put-sector vdb 11 killed"), ("RUN", "sleep 1000")) for w in (kind, str(len(args)), *args)]
+    out = cubetest.run("busctl", "call", "org.cubed.Cube1", "/org/cubed/Cube1", "org.cubed.Cube1.Manager", "DeriveTemplate",
+                       "ssa{sv}", "killed", base, "1", "steps", "a(sas)", "2", *words, check=True).stdout.decode().split('"')[1]
+    log = JOBS / f"{out.rsplit('/', 1)[1]}.log"
+    wait_for("the second step", lambda: "[step 2" in log.read_text())
+    # what is being built is no garbage
+    assert not [g for g in ctl_ok("gc", "--dry-run").splitlines() if g.startswith("leftover")]
+    cubetest.run("systemctl", "kill", "--signal=KILL", "cubed.service", check=True)
+    wait_for("cubed", lambda: ctl("list").returncode == 0)
+    store = pathlib.Path("/var/lib/cubed/templates")
+    wait_for("nothing to be left of the build", lambda: not list(store.glob(".build-*")))
+    cached, ran, job = rebuilt("killed", base, ("RUN", "put-sector vdb 11 killed"), ("RUN", "true"))
+    assert cached == 1 and ran == ["[step 2 of 2 (RUN)]"]
+    i = ctl_ok("create", "template:killed").strip()
+    assert "killed" in ctl_ok("exec", i, "sector", "vdb", "11")
+    ctl_ok("kill", i)
+    ctl_ok("template", "rm", "killed")
+
+
+def disk_used():
+    """By the files of the store, each counted once."""
+    seen = {}
+    for path in pathlib.Path("/var/lib/cubed").rglob("*"):
+        st = path.lstat()
+        seen[st.st_ino] = st.st_blocks * 512
+    return sum(seen.values())
+
+
+def test_gc_frees_what_it_says(base):
+    ctl_ok("gc")
+    rebuilt("going", base, ("RUN", "put-sector vdb 11 one"), ("RUN", "put-sector vdb 12 two"))
+    rebuilt("going", base, ("RUN", "put-sector vdb 11 one"), ("RUN", "put-sector vdb 12 three"))
+    rows = json.loads(ctl_ok("gc", "--dry-run", "--json=short"))
+    assert {"template", "layer"} <= {row["kind"] for row in rows}
+    before, promised = disk_used(), sum(row["size"] for row in rows)
+    assert json.loads(ctl_ok("gc", "--json=short")) == rows
+    wait_for("removals to end", lambda: not list(pathlib.Path("/var/lib/cubed").glob("*/.remove-*")) and
+             not list(pathlib.Path("/var/lib/cubed/snapshots").glob(".gone-*")))
+    # but for directories and descriptions, a block or two each
+    assert abs(before - disk_used() - promised) <= 16 * 4096, (before, disk_used(), rows)
+    assert ctl_ok("gc", "--dry-run", "--json=short").strip() == "[]"
+    # what is left still is what the next build begins with
+    assert rebuilt("going", base, ("RUN", "put-sector vdb 11 one"), ("RUN", "put-sector vdb 12 four"))[0] == 1
+    ctl_ok("template", "rm", "going")

@@ -418,6 +418,7 @@ TemplateStore *fake_templates_new(void) {
         add_template(s, "tpythonpython", "python", 0, NULL);
         add_template(s, "tinterpreterin", "code-interpreter", 0, NULL);
         add_template(s, "tprivateprivat", "private", 1, NULL);
+        add_template(s, "tpublicpublicp", "offered", 1, NULL)->public = true;
         Template *daemon = add_template(s, "tdaemondaemond", "daemon", 0, NULL);
         daemon->defaults = (ExecDefaults) { .user = strdup("daemon"), .cwd = strdup("/usr") };
         add_template(s, "tonlineonlineo", "online", 0, "example.com tcp:443");

@@ -179,6 +179,20 @@ def test_templates_of_others_are_not_seen(host):
         assert 'No template' in host.ctl('template', 'show', ref, uid=NOBODY).stderr
 
 
+def test_a_public_template_is_everybodys_to_use_and_its_owners_to_change(polkit):
+    polkit.mock_polkit('SetAllowed', 'as', '1', 'org.cubed.cube1.create')
+    host, public = polkit, 'tpublicpublicp'
+    assert 'offered' in host.ctl('template', 'list', uid=NOBODY).stdout
+    assert host.ctl('template', 'show', public, '-p', 'Public', '--value', uid=NOBODY).stdout.strip() in ('true', 'yes')
+    assert host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', f'template:{public}', '0', uid=NOBODY).returncode == 0
+    # by its id: its name is its owner's, and might be anybody's next
+    assert 'No template' in host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', 'template:offered', '0', uid=NOBODY).stderr
+    for verb in (['rm', public], ['alias', 'mine', public], ['export', public, '-']):
+        denied = host.ctl('-q', 'template', *verb, uid=NOBODY)
+        assert denied.returncode == 1 and 'manage-templates' in denied.stderr, verb
+    assert host.ctl('template', 'alias', 'mine', 'offered', uid=OTHER).returncode == 0
+
+
 def test_names_are_the_owners(host):
     """Of others nothing is seen or named; one's own needs no polkit; root's name goes to the owner's names."""
     for ref in ('private', 'tprivateprivat'):

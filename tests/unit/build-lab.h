@@ -196,7 +196,9 @@ static inline int build_tar(Lab *lab, TemplateBuildParams *p, const char *tar) {
 
 /* What is in a directory of the store's, beside those of its own that every store has. */
 static inline unsigned count_in(const Lab *lab, const char *directory) {
-        static const char *const own[] = { ".", "..", "names", ".kernels" };
+        static const char *const own[] = {
+                ".", "..", "names", ".kernels", ".initramfs", ".roots", ".inputs", ".layers",
+        };
         char path[128];
         unsigned n = 0;
         struct dirent *de;

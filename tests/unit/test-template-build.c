@@ -42,8 +42,9 @@ TEST(tar) {
         assert_eq(a.st_mode & 07777, 0400);
         assert_eq(a.st_uid, geteuid());
 
-        /* The same again: another template with the same content, the same kernel file, and the name. */
+        /* The same again, by itself: another template with the same content, the same kernel file, and the name. */
         _cleanup_free_ char *first = strdup(t->id);
+        p.no_cache = true;
         assert_ok(build_tar(&lab, &p, "root.tar"));
         Template *old = template_store_find(lab.store, 0, NULL, first);
         t = lab.template;
@@ -64,6 +65,74 @@ TEST(tar) {
         assert_eq(lab.store->n_templates, 2);
         assert_eq(lab.store->n_warnings, 0);
         assert_true(!streq(template_store_find(lab.store, 0, NULL, "python")->id, first));
+}
+
+TEST(what_has_not_changed_is_not_built_again) {
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        const Template *first = lab.template;
+        /* nor are tools run for it that make anything */
+        lab.store->tools.mksquashfs = lab.store->tools.mkfs = "/bin/false";
+
+        p.name = "other";
+        p.aliases = (char *[]) { (char *) "more:1", NULL };
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        assert_true(lab.template == first && lab.store->n_templates == 1);
+        assert_true(template_store_find(lab.store, 0, NULL, "other") == first);
+        assert_true(template_store_find(lab.store, 0, NULL, "more:1") == first);
+        assert_true(template_store_find(lab.store, 0, NULL, "python") == first && first->n_users == 0);
+        assert_eq(count_entries(&lab), 1);
+
+        /* another template, of the same root image and disk */
+        p.aliases = NULL;
+        p.mem_bytes *= 2;
+        if (build_tar(&lab, &p, "root.tar") < 0)
+                test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
+        assert_true(lab.template != first && lab.store->n_templates == 2);
+        for (int i = 0; i < _TEMPLATE_FILE_MAX; i++) {
+                struct stat a, b;
+                char path[256];
+
+                (void) snprintf(path, sizeof(path), "store/%s/%s", first->id, template_file_name((TemplateFile) i));
+                assert_ok(fstatat(lab.dir.fd, path, &a, 0));
+                (void) snprintf(path, sizeof(path), "store/%s/%s", lab.template->id, template_file_name((TemplateFile) i));
+                assert_ok(fstatat(lab.dir.fd, path, &b, 0));
+                assert_eq(a.st_ino, b.st_ino);
+        }
+
+        /* but for who wants it anew, or is somebody else */
+        p.no_cache = true;
+        assert_true(build_tar(&lab, &p, "root.tar") < 0 && strstr(lab.message, "root: false"));
+        p.no_cache = false;
+        p.tenant = "acme";
+        assert_true(build_tar(&lab, &p, "root.tar") < 0 && strstr(lab.message, "root: false"));
+}
+
+TEST(a_root_image_that_is_damaged_is_made_again) {
+        _cleanup_lab_ Lab lab;
+        char path[256];
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        (void) snprintf(path, sizeof(path), "store/%s/root.img", lab.template->id);
+        assert_ok(fchmodat(lab.dir.fd, path, 0600, 0));
+        _cleanup_close_ int fd = temp_dir_open(&lab.dir, path, O_RDWR);
+        assert_eq(pwrite(fd, "!", 1, 100), 1);
+        fd = safe_close(fd);
+
+        p.mem_bytes *= 2;
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        (void) snprintf(path, sizeof(path), "store/%s/root.img", lab.template->id);
+        fd = temp_dir_open(&lab.dir, path, O_RDONLY);
+        char byte;
+        assert_eq(pread(fd, &byte, 1, 100), 1);
+        assert_true(byte != '!');
 }
 
 TEST(directory_and_image) {
@@ -506,7 +575,8 @@ TEST(a_template_stands_on_another_one) {
         while (!lab.warm_canceled)
                 assert_ok(sd_event_run(lab.event, 10 * USEC_PER_SEC));
         safe_close(open_file(lab.template, TEMPLATE_FILE_ROOT, &st));
-        assert_eq(st.st_nlink, 1);
+        /* And where it is kept for all that have it. */
+        assert_eq(st.st_nlink, 2);
 }
 
 TEST(a_build_on_another_template_that_fails_leaves_that_as_it_was) {
@@ -528,7 +598,8 @@ TEST(a_build_on_another_template_that_fails_leaves_that_as_it_was) {
         assert_eq(build(&lab, &p), -EIO);
         assert_eq(count_entries(&lab), 1);
         safe_close(open_file(base, TEMPLATE_FILE_ROOT, &st));
-        assert_eq(st.st_nlink, 1);
+        /* And where it is kept for all that have it. */
+        assert_eq(st.st_nlink, 2);
 }
 
 TEST(a_build_has_a_time_limit) {
