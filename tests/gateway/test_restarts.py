@@ -5,6 +5,7 @@ while cubed is restarted."""
 import contextlib
 import json
 import os
+import pathlib
 import signal
 
 import pytest
@@ -91,8 +92,13 @@ def cubed(gateway):
 
         @staticmethod
         def kill():
+            pid = gateway.host.cubed.pid
+            guests = pathlib.Path(f'/proc/{pid}/task/{pid}/children').read_text().split()
             gateway.host.cubed.kill()
             gateway.host.cubed.wait()
+            # They are processes, which end with nobody.
+            for guest in guests:
+                os.kill(int(guest), signal.SIGKILL)
 
         start = staticmethod(gateway.host.start_cubed)
     yield Cubed
