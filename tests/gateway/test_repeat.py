@@ -79,6 +79,22 @@ def test_who_can_not_be_served_a_second_time_loses_nothing(client):
     assert create(client, 'kept') == made
 
 
+def test_one_that_came_to_nothing_is_not_told_while_it_ends(client):
+    host = client.gateway.host
+    for file in (host.envd_taken, host.stop_hold):
+        file.touch()
+    try:
+        create(client, 'ending', 500)
+        host.envd_taken.unlink()
+        [ending] = host.ids()
+        made = create(client, 'ending')
+        assert made['sandboxID'] != ending and create(client, 'ending') == made
+    finally:
+        host.envd_taken.unlink(missing_ok=True)
+        host.stop_hold.unlink()
+        host.ctl('kill', ending)
+
+
 @pytest.mark.parametrize('key', ['', 'a b', 'ü', 'x' * 256])
 def test_what_is_no_key(client, key):
     assert 'Idempotency-Key has 1 to 255' in client.raw('POST', '/v2/sandboxes', b'{"templateID":"python"}', {'Idempotency-Key': key.encode()}).json['message']
