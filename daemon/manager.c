@@ -182,7 +182,9 @@ Sandbox *manager_find_sandbox_by_pid(Manager *m, pid_t pid) {
 Sandbox *manager_find_sandbox_by_request(Manager *m, uid_t owner, const char *tenant, const char *request_id) {
         for (size_t i = 0; i < m->n_sandboxes; i++) {
                 Sandbox *s = m->sandboxes[i];
-                if (tenant_same(s->owner_uid, s->tenant, owner, tenant) && s->request_id && streq(s->request_id, request_id))
+                /* One that ends is there for nobody any more. */
+                if (s->state != SANDBOX_STOPPING && tenant_same(s->owner_uid, s->tenant, owner, tenant) && s->request_id &&
+                    streq(s->request_id, request_id))
                         return s;
         }
         return NULL;

@@ -31,6 +31,8 @@
 /* So often it is looked at how large the image is by now. */
 #define LOOK_MSEC 250
 #define REQUEST_MSEC 30000
+/* Of Linux, where nobody says otherwise. */
+#define PIPE_SIZE 65536U
 
 typedef struct Fetch {
         int link_fd, relay_fd;
@@ -208,11 +210,20 @@ static ssize_t pass_output(const Fetch *f) {
         return n;
 }
 
-static int skopeo_ended(Fetch *f) {
-        int status;
+/* What is still in the pipe, and no more: who was started by skopeo and is not gone with it may write on, or say nothing. */
+static int pass_rest(const Fetch *f) {
+        int r = fd_set_nonblock(f->output_fd, true);
 
-        while (pass_output(f) > 0)
+        for (unsigned i = 0; r >= 0 && i < PIPE_SIZE / FETCH_TEXT_MAX && pass_output(f) > 0; i++)
                 ;
+        return r;
+}
+
+static int skopeo_ended(Fetch *f) {
+        int status, r = pass_rest(f);
+
+        if (r < 0)
+                return r;
         pid_t pid = f->pid;
         f->pid = 0;
         if (waitpid(pid, &status, 0) < 0)

@@ -36,6 +36,7 @@ bool repeat_begin(Request *r) {
                 return false;
         }
         strcpy(r->repeat_id, id);
+        r->repeat_usec = wall_usec();
         r->next_repeat = g->repeats;
         g->repeats = r;
         return true;
@@ -55,9 +56,7 @@ void repeat_fingerprint(const Request *r, char ret[static TOKEN_SIZE]) {
 }
 
 bool repeat_was_before(const Request *r) {
-        uint64_t begun = wall_usec() - (now_usec() - r->begun_usec);
-
-        return *r->repeat_id && info_u64(r->sandbox, "CreatedTimestamp") < begun;
+        return *r->repeat_id && info_u64(r->sandbox, "CreatedTimestamp") < r->repeat_usec;
 }
 
 bool repeat_is_same(Request *r) {

@@ -57,6 +57,7 @@ typedef struct Request {
         char sandbox_id[SANDBOX_ID_MAX];
         bool made;                          /* that sandbox, for this request */
         char repeat_id[TOKEN_SIZE];         /* of a create that may come twice; "": it may not */
+        uint64_t repeat_usec;               /* since when it is the one under way */
         struct Request *next_repeat;        /* of those under way */
         json_object *sandbox;               /* its properties as cubed told them */
         json_object *listed;                /* properties of those that a list has so far */

@@ -44,9 +44,11 @@ class Host:
         self.hold = directory / 'hold'
         self.envd_taken = directory / 'envd-taken'
         self.envd_hold = directory / 'envd-hold'
+        self.stop_hold = directory / 'stop-hold'
         self.env = dict(os.environ, DBUS_SYSTEM_BUS_ADDRESS=f'unix:path={directory}/bus', LC_ALL='C.UTF-8',
                         SYSTEMD_BUS_TIMEOUT='3s', TERM='dumb', FAKE_NETWORK_HOLD=str(self.hold),
-                        FAKE_ENVD_TAKEN=str(self.envd_taken), FAKE_ENVD_HOLD=str(self.envd_hold))
+                        FAKE_ENVD_TAKEN=str(self.envd_taken), FAKE_ENVD_HOLD=str(self.envd_hold),
+                        FAKE_STOP_HOLD=str(self.stop_hold))
         if guest_network:
             self.env['FAKE_GUEST_NETWORK'] = '1'
         text = (TOP / 'tests/dbus/bus.conf.in').read_text()

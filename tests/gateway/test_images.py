@@ -218,6 +218,21 @@ def test_it_ends_with_the_gateway_and_leaves_nothing(client, gateway, fetching):
     gw.wait_for('its end', fetching.at_rest)
 
 
+@pytest.mark.parametrize('does', ['sleep 0.1', 'echo more'])
+def test_what_an_image_leaves_running_is_not_waited_for(client, fetching, registry, does):
+    """It has the pipe that skopeo writes to, and says nothing there, or does not stop to."""
+    skopeo, until = fetching.dir / 'bin/skopeo', fetching.place / 'until'
+    before = skopeo.read_text()
+    skopeo.write_text(f'#!/bin/sh\nwhile [ -e {until} ]; do {does}; done &\nexit 1\n')
+    until.touch()
+    try:
+        assert 'could not be fetched' in failed(client, f'{registry.name}/team/app:1')[0]
+    finally:
+        until.unlink()
+        skopeo.write_text(before)
+    gw.wait_for('its end', fetching.at_rest)
+
+
 def test_a_tenant_has_no_more_on_their_way_than_he_leaves_to_others(client, gateway, fetching):
     silent = Silent()
     name = f'registry.test:{silent.port}'

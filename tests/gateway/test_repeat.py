@@ -79,6 +79,44 @@ def test_who_can_not_be_served_a_second_time_loses_nothing(client):
     assert create(client, 'kept') == made
 
 
+def test_one_that_came_to_nothing_is_not_told_while_it_ends(client):
+    host = client.gateway.host
+    for file in (host.envd_taken, host.stop_hold):
+        file.touch()
+    try:
+        create(client, 'ending', 500)
+        host.envd_taken.unlink()
+        [ending] = host.ids()
+        made = create(client, 'ending')
+        assert made['sandboxID'] != ending and create(client, 'ending') == made
+    finally:
+        host.envd_taken.unlink(missing_ok=True)
+        host.stop_hold.unlink()
+        host.ctl('kill', ending)
+
+
+def test_a_request_that_was_long_in_coming_is_the_second_one(client):
+    """What the first one made is not ended when it can't be served to the second."""
+    body = json.dumps({'templateID': 'python'})
+    slow = UnixConnection(client.gateway.socket)
+    slow.putrequest('POST', '/v2/sandboxes')
+    for name, value in {'X-API-Key': client.key, 'Idempotency-Key': 'slow', 'Content-Length': str(len(body))}.items():
+        slow.putheader(name, value)
+    slow.endheaders()
+    # The gateway has read it before another one's answer.
+    client.call('GET', '/v2/sandboxes')
+    made = create(client, 'slow')
+    client.gateway.host.envd_taken.touch()
+    try:
+        slow.send(body.encode())
+        assert slow.getresponse().status == 500
+    finally:
+        client.gateway.host.envd_taken.unlink()
+        slow.close()
+    assert create(client, 'slow') == made
+    assert client.gateway.host.ids() == [made['sandboxID']]
+
+
 @pytest.mark.parametrize('key', ['', 'a b', 'ü', 'x' * 256])
 def test_what_is_no_key(client, key):
     assert 'Idempotency-Key has 1 to 255' in client.raw('POST', '/v2/sandboxes', b'{"templateID":"python"}', {'Idempotency-Key': key.encode()}).json['message']
