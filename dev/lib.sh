@@ -198,6 +198,21 @@ install_npm() {
         die "$* could not be installed from npm; run it again once that can be reached"
 }
 
+# playwright: prints a directory that has Playwright's library in node_modules, for node 18, which Debian 12 has.
+playwright() {
+    local package=playwright-core@1.56.1 dir
+    dir=$cache/playwright-$(recipe "$package")
+    if [[ ! -d $dir ]]; then
+        command -v npm >/dev/null || install_packages nodejs npm
+        say "installing $package"
+        rm -rf "$dir.new"
+        mkdir -p "$dir.new"
+        install_npm "$dir.new" "$package"
+        mv "$dir.new" "$dir" || die "$dir is in the way"
+    fi
+    echo "$dir"
+}
+
 # A hash of what something is made from: words, files and shell functions (whose comments don't count).
 recipe() {
     local part
