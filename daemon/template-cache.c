@@ -123,7 +123,15 @@ static int make_keys(TemplateBuild *b) {
         return r < 0 ? build_fail(b, r, "%s", strerror(-r)) : 0;
 }
 
-/* The owner's template that was built from all the same. */
+/* Of names given apart none goes with another: whoever removes a template takes all its names. */
+static bool has_name(const TemplateBuild *b, const Template *t) {
+        const Template *made = b->template;
+
+        return (streq(t->name, made->name) && streq(t->tag, made->tag)) ||
+                template_store_find_name(b->store, made->owner_uid, made->tenant, made->name, made->tag) == t;
+}
+
+/* The owner's template by that name that was built from all the same. */
 static void find_same(TemplateBuild *b) {
         const TemplateStore *s = b->store;
         char line[128];
@@ -132,7 +140,7 @@ static void find_same(TemplateBuild *b) {
                 return;
         for (size_t i = 0; i < s->n_templates && !b->same; i++) {
                 Template *t = s->templates[i];
-                if (streq(t->key, b->template->key) && tenant_same(t->owner_uid, t->tenant, b->template->owner_uid, b->template->tenant) &&
+                if (streq(t->key, b->template->key) && has_name(b, t) && tenant_same(t->owner_uid, t->tenant, b->template->owner_uid, b->template->tenant) &&
                     (!b->callbacks.usable || b->callbacks.usable(b, t, b->userdata)))
                         b->same = t;
         }

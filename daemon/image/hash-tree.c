@@ -56,8 +56,20 @@ static void add_text(Hashing *h, const char *s) {
         add(h, s, strlen(s));
 }
 
-static int add_bytes(Hashing *h, int fd, uint64_t offset) {
+static bool all_zero(const uint8_t *p, size_t n) {
+        return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
+}
+
+/* Zeros are left out wherever the holes are, and holes are not read where the file's position is nobody else's. */
+static int add_bytes(Hashing *h, int fd, uint64_t offset, bool skip_holes) {
         for (;;) {
+                off_t data = skip_holes ? lseek(fd, (off_t) offset, SEEK_DATA) : -1;
+                struct stat st;
+
+                if (data > 0)
+                        offset = MAX(offset, ALIGN_DOWN((uint64_t) data, CHUNK));
+                else if (skip_holes && data < 0 && errno == ENXIO && fstat(fd, &st) >= 0)
+                        offset = MAX(offset, (uint64_t) st.st_size);
                 ssize_t n = pread(fd, h->buffer, sizeof(h->buffer), (off_t) offset);
                 if (n < 0 && errno == EINTR)
                         continue;
@@ -65,7 +77,10 @@ static int add_bytes(Hashing *h, int fd, uint64_t offset) {
                         return -errno;
                 if (n == 0)
                         break;
-                sha256_update(&h->sum, (size_t) n, h->buffer);
+                if (!all_zero(h->buffer, (size_t) n)) {
+                        sha256_update(&h->sum, sizeof(offset), (const uint8_t *) &offset);
+                        sha256_update(&h->sum, (size_t) n, h->buffer);
+                }
                 offset += (uint64_t) n;
         }
         /* Where it ended: it may have grown while it was read. */
@@ -173,7 +188,7 @@ static int add_opened(Hashing *h, int opened, const char *name) {
         int r = add_attributes(h, fd);
         if (r < 0 || S_ISDIR(st.st_mode))
                 return r < 0 ? r : enter(h, TAKE_FD(fd));
-        return S_ISREG(st.st_mode) ? add_bytes(h, fd, 0) : 0;
+        return S_ISREG(st.st_mode) ? add_bytes(h, fd, 0, true) : 0;
 }
 
 static int add_entry(Hashing *h, int dir_fd, const char *name) {
@@ -238,7 +253,7 @@ int hash_tree(int fd, char ret[static SHA256_HEX_SIZE], Fault *fault) {
                 if (position < 0 || S_ISCHR(st.st_mode))
                         return 0;
                 add_text(h, "file");
-                r = add_bytes(h, fd, (uint64_t) position);
+                r = add_bytes(h, fd, (uint64_t) position, false);
         }
         if (r < 0)
                 return fault_set(fault, r, "reading what the build is given: %s", strerror(-r));

@@ -11,6 +11,8 @@ import cubetest
 from cubetest import ctl, ctl_ok, wait_for
 from conftest import PAYLOAD
 
+SHARED = (".kernels", ".initramfs", ".roots", ".inputs", ".layers")
+
 
 def arguments(root, name, *options, words=""):
     return ["template", "build", name, "--from", str(root), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
@@ -18,11 +20,11 @@ def arguments(root, name, *options, words=""):
 
 
 def stored():
-    """What templates and snapshots have on disk, but for the cache of kernels."""
+    """What templates and snapshots have on disk, but for what is shared by several."""
     found = []
     for kind in ("templates", "templates/names/0", "snapshots"):
         path = os.path.join("/var/lib/cubed", kind)
-        found += sorted(f"{kind}/{name}" for name in os.listdir(path) if name != ".kernels") if os.path.isdir(path) else []
+        found += sorted(f"{kind}/{name}" for name in os.listdir(path) if name not in SHARED) if os.path.isdir(path) else []
     return found
 
 

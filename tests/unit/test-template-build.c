@@ -78,18 +78,16 @@ TEST(what_has_not_changed_is_not_built_again) {
         /* nor are tools run for it that make anything */
         lab.store->tools.mksquashfs = lab.store->tools.mkfs = "/bin/false";
 
-        p.name = "other";
         p.aliases = (char *[]) { (char *) "more:1", NULL };
         assert_ok(build_tar(&lab, &p, "root.tar"));
         assert_true(lab.template == first && lab.store->n_templates == 1);
-        assert_true(template_store_find(lab.store, 0, NULL, "other") == first);
         assert_true(template_store_find(lab.store, 0, NULL, "more:1") == first);
         assert_true(template_store_find(lab.store, 0, NULL, "python") == first && first->n_users == 0);
         assert_eq(count_entries(&lab), 1);
 
-        /* another template, of the same root image and disk */
+        /* under another name it is another template, of the same files, and neither goes with the other */
         p.aliases = NULL;
-        p.mem_bytes *= 2;
+        p.name = "other";
         if (build_tar(&lab, &p, "root.tar") < 0)
                 test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
         assert_true(lab.template != first && lab.store->n_templates == 2);
