@@ -152,6 +152,9 @@ static int commands_key(const TemplateKeySource *s, const char *before, char *re
         add_optional(&k, s->warm->user);
         add_optional(&k, s->warm->cwd);
         add_strings(&k, s->warm->env);
+        add(&k, s->kernel_sum);
+        add_optional(&k, s->kernel_command_line);
+        add(&k, s->template->cmdline);
         int r = add_defaults(&k, &s->template->defaults);
         if (r >= 0)
                 r = add_policy(&k, s->build_policy);

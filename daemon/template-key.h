@@ -8,8 +8,9 @@
  * Files that a COPY unpacks belong to that step, and are brought into the guest just before it.
  *
  * What decides over a point: owner and tenant, root image, or template below; size of the disk; defaults of the image, user,
- * directory and environment of the commands; whom the guest may talk to; all that was copied and run before. Not kernel, agent,
- * memory or CPUs: what a step does to the disk depends on them no more than on the weather.
+ * directory and environment of the commands; whom the guest may talk to; kernel and command line, which a step may build
+ * something for; all that was copied and run before. Not agent, memory or CPUs: what a step does to the disk depends on them no
+ * more than on the weather.
  * What decides over a template: its last point, kernel, initramfs (and so the agent), command line, this cubed, and all that a
  * template is described by but its names. */
 
