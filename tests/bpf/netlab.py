@@ -17,6 +17,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import time
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get('CUBE_BUILD', TOP / 'build'))
@@ -29,6 +30,7 @@ GUEST_MAC, GATEWAY_MAC = '02:cb:ff:00:00:02', '02:cb:ff:00:00:01'
 INNER4, GATEWAY4 = '169.254.77.2', '169.254.77.1'
 INNER6, GATEWAY6 = 'fdcb:ed00::2', 'fdcb:ed00::1'
 MARK = 0x100
+RTF_LOCAL = 0x80000000
 
 # what cube-netd is asked; net/net-proto.h
 MAGIC, VERSION, REPLY = 0x4454454e, 4, 1
@@ -295,9 +297,18 @@ class Guest:
                       f'route add default via {GATEWAY4}', f'-6 route add default via {GATEWAY6}',
                       f'neighbour add {GATEWAY4} lladdr {GATEWAY_MAC} dev eth0',
                       f'neighbour add {GATEWAY6} lladdr {GATEWAY_MAC} dev eth0')
+        self.wait_for_address()
         if ready:
             ready(self.netns)
         self.pump = spawn([str(BUILD / 'tests/bpf/tap-pump')], [self.own, tap])
+
+    def wait_for_address(self):
+        """One of IPv6 is there to send from at once, and a moment later to receive at."""
+        address = socket.inet_pton(socket.AF_INET6, INNER6).hex()
+        with self.netns.inside():
+            while not any(line.startswith(address) and int(line.split()[8], 16) & RTF_LOCAL
+                          for line in pathlib.Path('/proc/thread-self/net/ipv6_route').read_text().splitlines()):
+                time.sleep(0.001)
 
     def close(self):
         self.pump.kill()
