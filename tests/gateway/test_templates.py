@@ -433,6 +433,23 @@ def test_there_is_always_some_for_who_comes_next(gateway):
     ask(gateway.client(), 'another-tenant')
 
 
+def test_what_became_of_a_build_is_told_however_many_another_tenant_has(gateway, client):
+    def fail(of, n):
+        builds = [ask(of, f'bad-{i}') for i in range(n)]
+        for build in builds:
+            start(of, build, steps=[step('RUN', 'exit 1')])
+        assert [wait(of, build)['status'] for build in builds] == ['error'] * n
+        return builds[0]
+    # Of those before none waits any more.
+    gateway.restart()
+    kept, other = fail(client, 1), gateway.client()
+    first = fail(other, 1)
+    for _ in range(8):
+        fail(other, 8)
+    assert status(client, kept)['reason']['step'] == '1'
+    assert other.raw('GET', f"/templates/{first['templateID']}/builds/{first['buildID']}/status").status == 404
+
+
 def test_a_tenant_has_so_many_templates(gateway, configured):
     configured('TemplatesMax=2')
     client = gateway.client()
