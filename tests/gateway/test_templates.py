@@ -240,6 +240,22 @@ def test_files_of_a_tenant_are_his(gateway, client):
     assert other.call('GET', f"/templates/{build['templateID']}/files/{HASH}", status=404)
 
 
+@pytest.mark.parametrize('kind', ['RUN', 'ENV'])
+@pytest.mark.parametrize('path', ['../../keys.json', '../{tenant}/{hash}'])
+def test_no_step_brings_a_file_but_a_copy_of_what_was_uploaded(gateway, client, kind, path):
+    """Not the gateway's own, nor what another tenant has uploaded."""
+    victim = gateway.client()
+    theirs = ask(victim, 'theirs')
+    assert put(gateway, url(victim, theirs)[0], archive(a=b'a secret')).status == 200
+    tenant = theirs['names'][0].split('/')[0]
+    build = ask(client, 'ours')
+    assert put(gateway, url(client, build, 'cd' * 32)[0], archive(a=b'ours')).status == 200
+    assert (gateway.state / 'keys.json').exists() and (gateway.state / 'files' / tenant / HASH).exists()
+    start(client, build, steps=[step(kind, 'a', *(['b'] if kind == 'ENV' else []), filesHash=path.format(tenant=tenant, hash=HASH))])
+    end = wait(client, build)
+    assert end['status'] == 'ready' and 'copy of a directory' not in str(end['logEntries'])
+
+
 def test_an_upload_needs_what_was_signed(gateway, client):
     path, _ = url(client, ask(client, 'signed'), 'cd' * 32)
     good = archive(x=b'1')
