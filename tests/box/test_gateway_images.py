@@ -143,3 +143,14 @@ def test_only_the_gateway_asks(listening):  # noqa: F811
         st = os.stat(path)
         assert (st.st_mode & 0o777, st.st_uid) == (0o600, pwd.getpwnam("cube-gateway").pw_uid)
     assert show("cube-fetch.socket", "ActiveState") == "active"
+
+
+def test_it_listens_however_often_it_is_asked(listening):  # noqa: F811
+    """Clients of several tenants make the gateway ask as fast as they send what can't be fetched."""
+    output("systemctl", "start", "cube-gateway.service")
+    for path in ("/run/cubed/fetch", "/run/cubed/fetch-relay"):
+        for _ in range(400):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.connect(path)
+    wait_for("their end", lambda: units() == [])
+    assert [show(u, "ActiveState") for u in ("cube-fetch.socket", "cube-fetch-relay.socket")] == ["active"] * 2
