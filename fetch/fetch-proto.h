@@ -21,6 +21,8 @@
 /* A password may be a file of a few KiB. */
 #define FETCH_PACKET_MAX 65536U
 #define FETCH_TEXT_MAX 4096U
+/* Those that may be connected to besides the internet. */
+#define FETCH_NETWORKS_MAX 64U
 
 typedef enum FetchTag {
         FETCH_TAG_NAME = 1,     /* HOST/NAME[:TAG|@DIGEST] */

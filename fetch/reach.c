@@ -21,7 +21,7 @@ int reach_parse(const char *text, Reach *ret) {
                         return 0;
                 if (n >= sizeof(word))
                         return -EINVAL;
-                if (ret->n_opened == REACH_NETWORKS_MAX)
+                if (ret->n_opened == FETCH_NETWORKS_MAX)
                         return -E2BIG;
                 memcpy(word, text, n);
                 word[n] = 0;

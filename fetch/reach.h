@@ -6,12 +6,11 @@
 
 #include <stdint.h>
 
+#include "fetch/fetch-proto.h"
 #include "net/policy.h"
 
-#define REACH_NETWORKS_MAX 64U
-
 typedef struct Reach {
-        Prefix opened[REACH_NETWORKS_MAX];
+        Prefix opened[FETCH_NETWORKS_MAX];
         size_t n_opened;
 } Reach;
 

@@ -58,7 +58,7 @@ static int append_step(sd_bus_message *m, const BuildStep *s, size_t at) {
         if (k >= 0)
                 k = sd_bus_message_append(m, "s", s->type);
         if (k >= 0)
-                k = s->files_hash && streq(s->type, "COPY") ? append_copy_step(m, s, at) : append_strings(m, s->args);
+                k = s->files_hash ? append_copy_step(m, s, at) : append_strings(m, s->args);
         return k < 0 ? k : sd_bus_message_close_container(m);
 }
 

@@ -184,8 +184,11 @@ static int parse_step(json_object *o, size_t at, BuildStep *ret, ErrorText *erro
         n = json_object_array_length(ret->args);
         if (n < types[i].least || n > types[i].most || (streq(ret->type, "ENV") && n % 2 != 0))
                 return error_text(error, "step %zu: %s takes other arguments than these %zu", at, ret->type, n);
-        if (!streq(ret->type, "COPY"))
+        if (!streq(ret->type, "COPY")) {
+                /* Files come with a COPY alone; what else is said to have some was not looked at. */
+                ret->files_hash = NULL;
                 return 0;
+        }
         if (!ret->files_hash || !files_hash_valid(ret->files_hash))
                 return error_text(error, "step %zu: COPY requires files hash to be set", at);
         return parse_source(ret, at, error);

@@ -22,7 +22,7 @@ typedef struct BuildRequest {
 typedef struct BuildStep {
         const char *type;
         json_object *args;          /* of strings */
-        const char *files_hash;     /* of a COPY */
+        const char *files_hash;     /* of a COPY, NULL of all others */
         char source[BUILD_PATH_MAX]; /* of a COPY: the path in its archive, "." for all of it */
 } BuildStep;
 

@@ -92,13 +92,26 @@ static bool is_open(const Build *b, uint64_t now_usec) {
         return b->state == BUILD_BUILDING || (b->state == BUILD_WAITING && now_usec - b->created_usec <= WAITING_USEC);
 }
 
-/* The oldest of those that nobody waits for. */
+static size_t count_over(const Builds *b, const char *tenant, uint64_t now_usec) {
+        size_t n = 0;
+
+        for (const Build *i = b->first; i; i = i->next)
+                n += !is_open(i, now_usec) && streq(i->tenant, tenant);
+        return n;
+}
+
+/* The oldest of those that nobody waits for, of the tenant who has most of them: the others' are not pushed out by him. */
 static bool drop_one(Builds *b, uint64_t now_usec) {
         Build *oldest = NULL;
+        size_t most = 0;
 
-        for (Build *i = b->first; i; i = i->next)
-                if (!is_open(i, now_usec))
-                        oldest = i;
+        for (Build *i = b->first; i; i = i->next) {
+                size_t n = is_open(i, now_usec) ? 0 : count_over(b, i->tenant, now_usec);
+                if (n == 0 || n < most)
+                        continue;
+                most = n;
+                oldest = i;
+        }
         if (oldest)
                 build_free(oldest);
         return oldest;

@@ -5,6 +5,7 @@
 
 #include "base/macros.h"
 #include "base/parse.h"
+#include "fetch/fetch-proto.h"
 #include "gateway/config.h"
 #include "gateway/save-file.h"
 
@@ -92,16 +93,21 @@ static int parse_domain(const char *s, char ret[static DOMAIN_MAX]) {
         return 0;
 }
 
-/* Blank-separated words of which each is valid. */
-static int parse_list(const char *s, bool (*valid)(const char *word), char ret[static IMAGE_LIST_MAX]) {
+/* Blank-separated words of which each is valid, and no more than that. */
+static int parse_list(const char *s, bool (*valid)(const char *word), unsigned most, char ret[static IMAGE_LIST_MAX]) {
         char copy[IMAGE_LIST_MAX], *at = copy, *word;
+        unsigned n = 0;
 
         if (strlen(s) >= sizeof(copy))
                 return -ERANGE;
         strcpy(copy, s);
-        while ((word = strsep(&at, " ")))
+        while ((word = strsep(&at, " "))) {
                 if (*word && !valid(word))
                         return -EINVAL;
+                n += *word != 0;
+        }
+        if (n > most)
+                return -ERANGE;
         strcpy(ret, s);
         return 0;
 }
@@ -154,9 +160,9 @@ static int set_key(GatewayConfig *c, const char *key, const char *value) {
         if (streq(key, "TemplatesMax"))
                 return parse_count(value, 1, 100000, &c->templates_max);
         if (streq(key, "ImageRegistries"))
-                return parse_list(value, registry_valid, c->image_registries);
+                return parse_list(value, registry_valid, IMAGE_LIST_MAX, c->image_registries);
         if (streq(key, "ImageNetworks"))
-                return parse_list(value, network_valid, c->image_networks);
+                return parse_list(value, network_valid, FETCH_NETWORKS_MAX, c->image_networks);
         if (streq(key, "ImageMax"))
                 return parse_upload_max(value, &c->image_max);
         if (streq(key, "ImageTimeoutSec"))

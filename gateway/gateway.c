@@ -32,8 +32,8 @@ static void add_number(Request *r, const char *name, uint64_t value) {
         request_add_header(r, name, text);
 }
 
-/* Of the key; false: answered. */
-static bool check_rate(Gateway *g, Request *r, Key *key) {
+bool gateway_take_rate(Request *r, Key *key) {
+        Gateway *g = r->gateway;
         uint64_t wait;
         uint32_t left;
 
@@ -82,7 +82,7 @@ static bool check_key(Gateway *g, Request *r) {
         }
         strcpy(r->key, key->id);
         strcpy(r->tenant, key->tenant);
-        return check_rate(g, r, key) && gateway_take_share(r);
+        return gateway_take_rate(r, key) && gateway_take_share(r);
 }
 
 static void on_begin(Request *r, void *userdata) {

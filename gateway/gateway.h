@@ -47,5 +47,7 @@ struct Gateway {
 };
 
 int gateway_listen(Gateway *g, int listen_fd);
+/* Of the key; false: answered. */
+bool gateway_take_rate(Request *r, Key *key);
 /* Once its tenant is known: of requests under way as of all else; false: answered. */
 bool gateway_take_share(Request *r);

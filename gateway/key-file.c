@@ -218,7 +218,7 @@ Key *keys_find(const Keys *k, const char *secret) {
         return found;
 }
 
-const Key *keys_find_id(const Keys *k, const char *id) {
+Key *keys_find_id(const Keys *k, const char *id) {
         for (size_t i = 0; i < k->n; i++)
                 if (streq(k->keys[i]->id, id))
                         return k->keys[i];

@@ -44,7 +44,7 @@ DEFINE_CLEANUP(Keys *, keys_free)
 /* In a time that tells nothing about the hashes. NULL: none, or no key at all by its form. */
 Key *keys_find(const Keys *k, const char *secret);
 /* NULL: it was revoked. */
-const Key *keys_find_id(const Keys *k, const char *id);
+Key *keys_find_id(const Keys *k, const char *id);
 /* They are on disk when it returns 0. tenant may be NULL. -EINVAL: a wrong name or tenant; -E2BIG: too many keys. */
 int keys_create(Keys *k, const char *name, const char *tenant, char ret_secret[static KEY_SECRET_SIZE], const Key **ret);
 /* -ENOENT. ret_revoked is the caller's to free with key_free(). */

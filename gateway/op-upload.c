@@ -69,21 +69,22 @@ void op_files(Request *r) {
 
 /* Its headers are there; what comes is sent by whoever has the URL. */
 
-static bool is_permitted(Request *r) {
+/* Whose URL it is; NULL: nobody's. */
+static Key *find_permitted(Request *r) {
         const char *id = url_query(&r->url, "key"), *expires = url_query(&r->url, "expires"),
                    *signature = url_query(&r->url, "signature");
         char wanted[TOKEN_SIZE];
         uint64_t at;
 
-        const Key *key = id && r->gateway->keys ? keys_find_id(r->gateway->keys, id) : NULL;
+        Key *key = id && r->gateway->keys ? keys_find_id(r->gateway->keys, id) : NULL;
         if (!key || !expires || !signature || parse_u64(expires, &at) < 0 || !files_hash_valid(r->item))
-                return false;
+                return NULL;
         sign(r, key->id, at, wanted);
         if (strlen(signature) != TOKEN_SIZE - 1 || !memeql_sec(signature, wanted, TOKEN_SIZE - 1) || at < (uint64_t) time(NULL))
-                return false;
+                return NULL;
         strcpy(r->key, key->id);
         strcpy(r->tenant, key->tenant);
-        return true;
+        return key;
 }
 
 void op_upload_begin(Request *r) {
@@ -92,12 +93,13 @@ void op_upload_begin(Request *r) {
         const char *length = request_header(r, MHD_HTTP_HEADER_CONTENT_LENGTH);
         uint64_t bytes;
 
-        if (!is_permitted(r)) {
+        Key *key = find_permitted(r);
+        if (!key) {
                 request_reply_error(r, MHD_HTTP_FORBIDDEN, "This URL is not valid, or not any more: ask for another one");
                 return;
         }
         /* It has no key that would have been looked at. */
-        if (!gateway_take_share(r))
+        if (!gateway_take_rate(r, key) || !gateway_take_share(r))
                 return;
         if (!length || parse_u64(length, &bytes) < 0) {
                 request_reply_error(r, MHD_HTTP_LENGTH_REQUIRED, "An upload has to say its Content-Length");

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "gateway/build-spec.h"
 #include "gateway/template-names.h"
 #include "gateway/uploads.h"
 
@@ -244,6 +245,9 @@ int build_directory_make(int builds_fd, const char *build, int *ret_fd) {
 int build_directory_add(int fd, const char *name, int files_fd, const char *tenant, const char *hash) {
         char path[NAME_SIZE];
 
+        /* It is a part of a path. */
+        if (!files_hash_valid(hash))
+                return -EINVAL;
         return linkat(files_fd, path_of(path, tenant, hash), fd, name, 0) < 0 ? -errno : 0;
 }
 

@@ -32,6 +32,6 @@ Upload *upload_free(Upload *u);
 
 /* A directory of its own for one build. */
 int build_directory_make(int builds_fd, const char *build, int *ret_fd);
-/* The files under another name in there, where nothing takes them away. -ENOENT. */
+/* The files under another name in there, where nothing takes them away. -ENOENT; -EINVAL: no hash. */
 int build_directory_add(int fd, const char *name, int files_fd, const char *tenant, const char *hash);
 void build_directory_remove(int builds_fd, const char *build);

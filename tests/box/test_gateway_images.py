@@ -4,6 +4,7 @@
 import os
 import pathlib
 import pwd
+import socket
 
 import pytest
 
@@ -48,12 +49,17 @@ def registry(host, tmp_path_factory):
     output("systemctl", "restart", "cubed.service")
 
 
-def build(key, name, image, **more):  # noqa: F811
+def start(key, name, image, **more):  # noqa: F811
     status, made = call("POST", "/v3/templates", key, {"name": name, "memoryMB": 128})
     assert status == 202, made
     path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
     status, answer = call("POST", f"/v2{path}", key, {"fromImage": image, **more})
     assert status == 202, answer
+    return made, path
+
+
+def build(key, name, image, **more):  # noqa: F811
+    made, path = start(key, name, image, **more)
     end = wait_for("the build", lambda: (s := call("GET", f"{path}/status", key)[1])["status"] in ("ready", "error") and s)
     return made, end, "\n".join(e["message"] for e in end["logEntries"])
 
@@ -98,9 +104,53 @@ def test_the_hosts_own_addresses_are_not_reached(registry, key):  # noqa: F811
     wait_for("the journal", lambda: "was not connected to" in output("journalctl", "-u", "cube-fetch-relay@*"))
 
 
+def fetchers():
+    return [u for u in units() if u.startswith("cube-fetch@")]
+
+
+def seen(process, path):
+    """What lies there for a process of that one's user, in its namespaces."""
+    own = os.readlink(f"/proc/{process}/ns/user") == os.readlink("/proc/self/ns/user")
+    result = cubetest.run("nsenter", f"--target={process}", "--mount", "--net", *([] if own else ["--user"]),
+                          "setpriv", "--reuid=cube-fetch", "--regid=cube-fetch", "--keep-groups", "find", path, "-name", "auth.json")
+    return result.stdout.decode().split()
+
+
+def test_a_tenants_password_and_image_are_not_seen_from_where_anothers_is_fetched(registry, key):  # noqa: F811
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        name = f"registry.test:{silent.getsockname()[1]}"
+        write("/etc/cubed/gateway.conf.d/60-silent.conf", f"[Gateway]\nImageRegistries={name}\n")
+        output("systemctl", "try-restart", "cube-gateway.service")
+        try:
+            for tenant in (key, output("cubectl", "--quiet", "apikey", "create", "other").strip()):
+                start(tenant, "slow", f"{name}/a", fromImageRegistry=LOGIN)
+            held = [silent.accept() for _ in range(2)]
+            one, other = wait_for("both", lambda: len(fetchers()) == 2 and [show(u, "MainPID") for u in fetchers()])
+            assert len(seen(one, "/var/tmp")) == len(seen(other, "/var/tmp")) == 1
+            assert seen(one, f"/proc/{other}/root/var/tmp") == seen(other, f"/proc/{one}/root/var/tmp") == []
+            for connection, _ in held:
+                connection.close()
+        finally:
+            os.unlink("/etc/cubed/gateway.conf.d/60-silent.conf")
+            output("systemctl", "try-restart", "cube-gateway.service")
+    wait_for("their end", lambda: units() == [])
+
+
 def test_only_the_gateway_asks(listening):  # noqa: F811
     output("systemctl", "start", "cube-gateway.service")
     for path in ("/run/cubed/fetch", "/run/cubed/fetch-relay"):
         st = os.stat(path)
         assert (st.st_mode & 0o777, st.st_uid) == (0o600, pwd.getpwnam("cube-gateway").pw_uid)
     assert show("cube-fetch.socket", "ActiveState") == "active"
+
+
+def test_it_listens_however_often_it_is_asked(listening):  # noqa: F811
+    """Clients of several tenants make the gateway ask as fast as they send what can't be fetched."""
+    output("systemctl", "start", "cube-gateway.service")
+    for path in ("/run/cubed/fetch", "/run/cubed/fetch-relay"):
+        for _ in range(400):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.connect(path)
+    wait_for("their end", lambda: units() == [])
+    assert [show(u, "ActiveState") for u in ("cube-fetch.socket", "cube-fetch-relay.socket")] == ["active"] * 2

@@ -41,7 +41,7 @@ static void check_networks(const uint8_t *data, size_t size) {
 
         FUZZ_CHECK(text);
         if (reach_parse(text, &reach) == 0) {
-                FUZZ_CHECK(reach.n_opened <= REACH_NETWORKS_MAX);
+                FUZZ_CHECK(reach.n_opened <= FETCH_NETWORKS_MAX);
                 (void) reach_allows(&reach, "127.0.0.1");
         }
         (void) reach_allows(&(Reach) {}, text);

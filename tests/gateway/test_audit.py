@@ -56,6 +56,27 @@ def test_a_key_beyond_its_rate_is_counted(configured, gateway):
     assert sum(status == '200' for _, status, _ in ENTRY.findall(log)) == replies.count(200) > 0
 
 
+def test_a_key_has_its_rate_where_it_is_in_the_url_too(configured, gateway):
+    """An entry for each upload, at whatever rate they come, would drive all others out of the journal."""
+    configured('RequestsPerSecond=1\nRequestsBurst=5\n')
+    client = gateway.client()
+    path, _ = url(client, ask(client, 'uploads'))
+    before = gateway.log()
+    c = UnixConnection(gateway.socket)
+    statuses = [gateway.anonymous().raw('PUT', path, b'x', connection=c).status for _ in range(300)]
+    c.close()
+    gateway.stop()
+    try:
+        log = gateway.log()[len(before):]
+    finally:
+        gateway.start()
+    # What is no archive is an error of its own.
+    assert statuses[0] == 400 and set(statuses) == {400, 429}
+    (key,) = {k for k, status, _ in ENTRY.findall(log) if status == '429'}
+    told, more = counted(log, key)
+    assert told + more == statuses.count(429) and told < more
+
+
 def test_who_leaves_before_he_is_answered_is_told_as_that(gateway, client, log):
     build = ask(client, 'audited')
     path, _ = url(client, build)

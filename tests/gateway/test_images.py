@@ -139,6 +139,14 @@ def test_passwords_that_are_none(client, fetching, registry, login, words):
     assert words in start_image(client, f'{registry.name}/a', 400, fromImageRegistry=login)
 
 
+def test_networks_are_as_many_as_the_relay_takes(client, gateway, fetching, registry):
+    gateway.restart(f'ImageRegistries={registry.name}\nImageNetworks={"127.0.0.1 " * 64}\n')
+    assert wait(client, start_image(client, f'{registry.name}/team/app:1', fromImageRegistry=LOGIN))['status'] == 'ready'
+    warned = gateway.log().count('not a value for this key')
+    gateway.restart(f'ImageRegistries={registry.name}\nImageNetworks={"127.0.0.1 " * 65}\n')
+    assert gateway.log().count('not a value for this key') == warned + 1
+
+
 def test_addresses_that_are_not_the_internets_are_not_connected_to(client, gateway, fetching, registry):
     gateway.restart(f'ImageRegistries={registry.name}\n')
     with Silent().socket:

@@ -240,6 +240,22 @@ def test_files_of_a_tenant_are_his(gateway, client):
     assert other.call('GET', f"/templates/{build['templateID']}/files/{HASH}", status=404)
 
 
+@pytest.mark.parametrize('kind', ['RUN', 'ENV'])
+@pytest.mark.parametrize('path', ['../../keys.json', '../{tenant}/{hash}'])
+def test_no_step_brings_a_file_but_a_copy_of_what_was_uploaded(gateway, client, kind, path):
+    """Not the gateway's own, nor what another tenant has uploaded."""
+    victim = gateway.client()
+    theirs = ask(victim, 'theirs')
+    assert put(gateway, url(victim, theirs)[0], archive(a=b'a secret')).status == 200
+    tenant = theirs['names'][0].split('/')[0]
+    build = ask(client, 'ours')
+    assert put(gateway, url(client, build, 'cd' * 32)[0], archive(a=b'ours')).status == 200
+    assert (gateway.state / 'keys.json').exists() and (gateway.state / 'files' / tenant / HASH).exists()
+    start(client, build, steps=[step(kind, 'a', *(['b'] if kind == 'ENV' else []), filesHash=path.format(tenant=tenant, hash=HASH))])
+    end = wait(client, build)
+    assert end['status'] == 'ready' and 'copy of a directory' not in str(end['logEntries'])
+
+
 def test_an_upload_needs_what_was_signed(gateway, client):
     path, _ = url(client, ask(client, 'signed'), 'cd' * 32)
     good = archive(x=b'1')
@@ -431,6 +447,23 @@ def test_there_is_always_some_for_who_comes_next(gateway):
         for i in range(16):
             client.raw('POST', '/v3/templates', gw.json.dumps({'name': f'many-{i}'}))
     ask(gateway.client(), 'another-tenant')
+
+
+def test_what_became_of_a_build_is_told_however_many_another_tenant_has(gateway, client):
+    def fail(of, n):
+        builds = [ask(of, f'bad-{i}') for i in range(n)]
+        for build in builds:
+            start(of, build, steps=[step('RUN', 'exit 1')])
+        assert [wait(of, build)['status'] for build in builds] == ['error'] * n
+        return builds[0]
+    # Of those before none waits any more.
+    gateway.restart()
+    kept, other = fail(client, 1), gateway.client()
+    first = fail(other, 1)
+    for _ in range(8):
+        fail(other, 8)
+    assert status(client, kept)['reason']['step'] == '1'
+    assert other.raw('GET', f"/templates/{first['templateID']}/builds/{first['buildID']}/status").status == 404
 
 
 def test_a_tenant_has_so_many_templates(gateway, configured):

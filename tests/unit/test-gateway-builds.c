@@ -355,6 +355,7 @@ TEST(a_build_keeps_its_files) {
         assert_ok(build_directory_make(s.builds_fd, "one", &fd));
         assert_ok(build_directory_add(fd, "1", s.files_fd, "t1", HASH));
         assert_eq(build_directory_add(fd, "2", s.files_fd, "t2", HASH), -ENOENT);
+        assert_eq(build_directory_add(fd, "2", s.files_fd, "t1", "../t1/" HASH), -EINVAL);
         assert_ok(unlinkat(s.files_fd, "t1/" HASH, 0));
         assert_ok(fstatat(fd, "1", &st, 0));
         close(fd);
