@@ -78,9 +78,10 @@ static int take_sums(TemplateBuild *b, json_object *list, char *ret_root) {
                 r = take_sum(list, 1, b->kernel_sum);
         if (r >= 0)
                 r = take_sum(list, 2, b->initramfs_sum);
+        b->cacheable &= r >= 0 && *b->kernel_sum && *b->initramfs_sum;
         for (size_t i = 0; i < n_copies && r >= 0; i++) {
                 r = take_sum(list, 3 + i, b->copy_sums[i]);
-                /* What can be read only once makes each build another one. */
+                /* What can be read only once, or not at all, makes each build another one. */
                 b->cacheable &= *b->copy_sums[i];
         }
         return r;

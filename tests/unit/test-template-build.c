@@ -110,6 +110,24 @@ TEST(what_has_not_changed_is_not_built_again) {
         assert_true(build_tar(&lab, &p, "root.tar") < 0 && strstr(lab.message, "root: false"));
 }
 
+/* What only looking for earlier builds can't do is no reason to fail. */
+TEST(a_directory_that_has_no_hash_is_built_each_time) {
+        _cleanup_lab_ Lab lab;
+        char command[256];
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        (void) snprintf(command, sizeof(command), "mkdir -p %s/r/$(printf 'd/%%.0s' $(seq 300))", lab.dir.path);
+        FILE *f = popen(command, "re");
+        assert_true(f && pclose(f) == 0);
+        TemplateBuildParams p = lab_params(&lab);
+        if (build_tar(&lab, &p, "r") < 0)
+                test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
+        const Template *first = lab.template;
+        assert_ok(build_tar(&lab, &p, "r"));
+        assert_true(lab.template != first);
+}
+
 TEST(a_root_image_that_is_damaged_is_made_again) {
         _cleanup_lab_ Lab lab;
         char path[256];
