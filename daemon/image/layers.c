@@ -187,7 +187,14 @@ int layer_put(int store_fd, const char *build, const LayerPlace *place, int over
                 r = json_add_string(o, "parent-id", place->parent_id);
         if (r >= 0)
                 r = publish(store_fd, layers_fd, place->key, o, dir_fd, file, "delta");
-        return r < 0 ? fault_set(fault, r, "keeping what a step came to: %s", strerror(-r)) : 0;
+        if (r >= 0)
+                return 0;
+        /* The disk may be full, and no more layers are put on one that is not there. */
+        if (dir_fd >= 0) {
+                (void) unlinkat(dir_fd, link_name(place->key, file), 0);
+                (void) unlinkat(dir_fd, SHADOW_NAME, 0);
+        }
+        return fault_set(fault, r, "keeping what a step came to: %s", strerror(-r));
 }
 
 int layer_drop_shadow(int store_fd, const char *build) {

@@ -181,6 +181,24 @@ TEST(a_step_that_writes_what_is_there_leaves_nothing) {
         assert_eq(size_of(&lab, ".layers/" K1 ".delta"), 0);
 }
 
+/* As on a disk that is full: a template would have what was written till then for good. */
+TEST(a_layer_that_can_not_be_kept_leaves_nothing_in_the_build) {
+        const LayerPlace place = { K2, ID("c"), K1, ID("b") };
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        put_block(lab.overlay, 0, '1');
+        put(&lab, ".build-one", K1, ID("b"), K0, ID("a"));
+        assert_true(is_there(&lab, ".build-one/layer-" K1) && is_there(&lab, ".build-one/.shadow"));
+        _cleanup_close_ int unreadable = temp_dir_open(&lab.dir, "overlay", O_WRONLY);
+        put_block(lab.overlay, 2, '2');
+        assert_true(layer_put(lab.dir.fd, ".build-one", &place, unreadable, json_object_new_object(), &lab.fault) < 0);
+        assert_true(!is_there(&lab, ".build-one/layer-" K2) && !is_there(&lab, ".build-one/.shadow"));
+        /* what was kept before is */
+        assert_true(is_there(&lab, ".build-one/layer-" K1));
+        assert_streq(take(&lab, ".build-two"), K1);
+}
+
 TEST(what_is_damaged_is_never_taken_and_goes) {
         _cleanup_lab_ Lab lab;
         char disk[4];
