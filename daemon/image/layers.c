@@ -213,7 +213,7 @@ static int open_checked(int store_fd, int layers_fd, const char *key, const char
         struct stat st, now;
         LayerName name;
 
-        _cleanup_close_ int fd = openat(layers_fd, layer_name(key, suffix, name), O_RDONLY|O_NOFOLLOW|O_CLOEXEC);
+        _cleanup_close_ int fd = openat(layers_fd, layer_name(key, suffix, name), O_RDONLY|O_NOFOLLOW|O_NONBLOCK|O_CLOEXEC);
         if (fd < 0)
                 return -errno;
         if (fstat(fd, &st) < 0)

@@ -305,6 +305,14 @@ TEST(equal_root_images_are_one_file_and_a_damaged_one_is_nobodys) {
         assert_ok(share(&lab, ".build-three", make_root(&lab, ".build-three", "root", sum)));
         assert_eq(inode(&lab, path), inode(&lab, ".build-three/root.img"));
 
+        /* as it does of what is no file, and can't be read at all */
+        assert_ok(unlinkat(lab.dir.fd, path, 0));
+        assert_ok(mkfifoat(lab.dir.fd, path, 0600));
+        assert_eq(take_object(&lab, ".build-one", sum), -ENOENT);
+        assert_ok(mkfifoat(lab.dir.fd, path, 0600));
+        assert_ok(share(&lab, ".build-three", sum));
+        assert_eq(inode(&lab, path), inode(&lab, ".build-three/root.img"));
+
         /* and goes with the last that has it, and what led to it */
         assert_ok(store_sweep_shared(lab.dir.fd));
         assert_true(is_there(&lab, path) && is_there(&lab, ".inputs/" K1));
