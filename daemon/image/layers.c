@@ -197,11 +197,17 @@ int layer_put(int store_fd, const char *build, const LayerPlace *place, int over
         return fault_set(fault, r, "keeping what a step came to: %s", strerror(-r));
 }
 
-int layer_drop_shadow(int store_fd, const char *build) {
-        _cleanup_close_ int dir_fd = -EBADF;
+/* A layer that only this build has is half of one, whose writer was killed, or stands on a parent that was run again. */
+static int drop_unused(int dir_fd, const char *name, void *userdata) {
+        struct stat st;
 
-        int r = open_build(store_fd, build, &dir_fd);
-        return r < 0 ? r : unlinkat(dir_fd, SHADOW_NAME, 0) < 0 && errno != ENOENT ? -errno : 0;
+        bool unused = streq(name, SHADOW_NAME) || (startswith(name, "layer-") && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) >= 0 &&
+                                                   st.st_nlink == 1);
+        return unused && unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+int layer_drop_unused(int store_fd, const char *build) {
+        return for_each_entry(store_fd, build, drop_unused, NULL);
 }
 
 /* Taking. */

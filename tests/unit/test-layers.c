@@ -24,6 +24,7 @@
 #define K1 "1111111111111111111111111111111111111111111111111111111111111111"
 #define K2 "2222222222222222222222222222222222222222222222222222222222222222"
 #define K3 "3333333333333333333333333333333333333333333333333333333333333333"
+#define K4 "4444444444444444444444444444444444444444444444444444444444444444"
 #define ID(c) c "aaaaaaaaaaaaaaa"
 
 /* A store, and the guest's overlay of one build. */
@@ -197,6 +198,19 @@ TEST(a_layer_that_can_not_be_kept_leaves_nothing_in_the_build) {
         /* what was kept before is */
         assert_true(is_there(&lab, ".build-one/layer-" K1));
         assert_streq(take(&lab, ".build-two"), K1);
+}
+
+/* Who wrote it was killed: it took too long. */
+TEST(half_a_layer_does_not_become_part_of_a_template) {
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        put_three(&lab);
+        temp_dir_write(&lab.dir, ".build-one/layer-" K4, "half", 4);
+        assert_ok(store_commit(lab.dir.fd, ".build-one", ID("t"), "0", NULL, 0, &lab.fault));
+        assert_true(!is_there(&lab, ID("t") "/layer-" K4) && !is_there(&lab, ID("t") "/.shadow"));
+        assert_true(is_there(&lab, ID("t") "/layer-" K1) && is_there(&lab, ID("t") "/layer-" K3));
+        assert_true(is_there(&lab, ID("t") "/disk.img"));
 }
 
 TEST(what_is_damaged_is_never_taken_and_goes) {
