@@ -124,8 +124,9 @@ static int on_warm(TemplateBuild *build, Template *t, const TemplateWarmSpec *sp
 
 static bool on_usable(TemplateBuild *build, const Template *t, void *userdata) {
         BuildJob *b = userdata;
+        const Snapshot *n = b->is_warm ? snapshot_store_find_template(b->manager->snapshots, t->id) : NULL;
 
-        return !b->is_warm || snapshot_store_find_template(b->manager->snapshots, t->id);
+        return !b->is_warm || (n && snapshot_is_whole(n));
 }
 
 /* There it was already, but for its names. */

@@ -125,6 +125,16 @@ int snapshot_open_file(const Snapshot *s, SnapshotFileKind file, int *ret_fd) {
         return 0;
 }
 
+bool snapshot_is_whole(const Snapshot *s) {
+        for (int i = 0; i < _SNAPSHOT_FILE_MAX; i++) {
+                _cleanup_close_ int fd = -EBADF;
+
+                if (snapshot_has_file(s, (SnapshotFileKind) i) && snapshot_open_file(s, (SnapshotFileKind) i, &fd) < 0)
+                        return false;
+        }
+        return true;
+}
+
 static int pread_exact(int fd, void *buffer, size_t size, off_t offset) {
         ssize_t n = pread(fd, buffer, size, offset);
 

@@ -163,6 +163,8 @@ size_t snapshot_depth(Snapshot *s);
 bool snapshot_stands_on(const Snapshot *s, const Snapshot *other);
 /* Read-only, close-on-exec; -ESTALE when it is not as snapshot.json says. */
 int snapshot_open_file(const Snapshot *s, SnapshotFileKind file, int *ret_fd);
+/* All files of its own can be. */
+bool snapshot_is_whole(const Snapshot *s);
 
 /* Makes its chains short: merges what lies between it and the template's snapshot (or nothing) into files of
  * its own, which is done by cube-stored meanwhile. When it is under way, done waits for that. Done when there

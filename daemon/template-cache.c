@@ -78,9 +78,10 @@ static int take_sums(TemplateBuild *b, json_object *list, char *ret_root) {
                 r = take_sum(list, 1, b->kernel_sum);
         if (r >= 0)
                 r = take_sum(list, 2, b->initramfs_sum);
+        b->cacheable &= r >= 0 && *b->kernel_sum && *b->initramfs_sum;
         for (size_t i = 0; i < n_copies && r >= 0; i++) {
                 r = take_sum(list, 3 + i, b->copy_sums[i]);
-                /* What can be read only once makes each build another one. */
+                /* What can be read only once, or not at all, makes each build another one. */
                 b->cacheable &= *b->copy_sums[i];
         }
         return r;
@@ -131,6 +132,23 @@ static bool has_name(const TemplateBuild *b, const Template *t) {
                 template_store_find_name(b->store, made->owner_uid, made->tenant, made->name, made->tag) == t;
 }
 
+/* Who is told that something of it can't be used is told to build it again. */
+static bool is_whole(const Template *t) {
+        for (int i = 0; i < _TEMPLATE_FILE_MAX; i++) {
+                _cleanup_close_ int fd = -EBADF;
+
+                if (template_open_file(t, (TemplateFile) i, &fd) < 0)
+                        return false;
+        }
+        return true;
+}
+
+static bool is_same(TemplateBuild *b, const Template *t) {
+        return streq(t->key, b->template->key) && has_name(b, t) &&
+                tenant_same(t->owner_uid, t->tenant, b->template->owner_uid, b->template->tenant) && is_whole(t) &&
+                (!b->callbacks.usable || b->callbacks.usable(b, t, b->userdata));
+}
+
 /* The owner's template by that name that was built from all the same. */
 static void find_same(TemplateBuild *b) {
         const TemplateStore *s = b->store;
@@ -138,12 +156,9 @@ static void find_same(TemplateBuild *b) {
 
         if (b->no_cache || b->force_step > 0 || !*b->template->key)
                 return;
-        for (size_t i = 0; i < s->n_templates && !b->same; i++) {
-                Template *t = s->templates[i];
-                if (streq(t->key, b->template->key) && has_name(b, t) && tenant_same(t->owner_uid, t->tenant, b->template->owner_uid, b->template->tenant) &&
-                    (!b->callbacks.usable || b->callbacks.usable(b, t, b->userdata)))
-                        b->same = t;
-        }
+        for (size_t i = 0; i < s->n_templates && !b->same; i++)
+                if (is_same(b, s->templates[i]))
+                        b->same = s->templates[i];
         if (!b->same)
                 return;
         template_use(b->same);

@@ -221,7 +221,7 @@ static int add_template(struct sha256_ctx *k, const Template *t) {
         return r < 0 ? r : add_defaults(k, &t->defaults);
 }
 
-/* Not how long it waits, and for what it is cheaper to be run again. */
+/* Not how long it waits, unless templates on it will. */
 static int add_warm(struct sha256_ctx *k, const TemplateKeySource *s) {
         char commands[SHA256_HEX_SIZE];
         const TemplateWarmSpec *w = s->warm;
@@ -236,6 +236,7 @@ static int add_warm(struct sha256_ctx *k, const TemplateKeySource *s) {
         add_number(k, w->no_start);
         add_strings(k, w->image_command);
         add_optional(k, w->ready);
+        add_number(k, w->start && w->ready ? w->ready_timeout_usec : 0);
         return r;
 }
 

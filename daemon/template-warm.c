@@ -205,6 +205,9 @@ void template_warm_kept(TemplateWarm *w) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(64);
 
+        /* The guest may have gone while its disk was read. */
+        if (w->step == WARM_END)
+                return;
         if (sandbox_agent_request(w->builder, AGENT_THAW, &body, on_thawed, w, &e) < 0)
                 fail_error(w, "the guest's disk could not be thawed", &e);
 }

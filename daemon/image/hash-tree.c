@@ -24,6 +24,8 @@ typedef struct Level {
 
 typedef struct Hashing {
         struct sha256_ctx sum;
+        HashUse use;
+        dev_t dev;                 /* of the directory that it all begins with */
         Level levels[DEPTH_MAX];
         size_t n_levels;
         uint8_t buffer[CHUNK];
@@ -169,6 +171,10 @@ static int enter(Hashing *h, int opened) {
         return r;
 }
 
+static void end_directory(Hashing *h) {
+        add_text(h, "..");
+}
+
 static void add_status(Hashing *h, const char *name, const struct stat *st) {
         uint64_t numbers[] = { st->st_mode, st->st_uid, st->st_gid,
                                S_ISBLK(st->st_mode) || S_ISCHR(st->st_mode) ? st->st_rdev : 0 };
@@ -186,8 +192,14 @@ static int add_opened(Hashing *h, int opened, const char *name) {
                 return -errno;
         add_status(h, name, &st);
         int r = add_attributes(h, fd);
-        if (r < 0 || S_ISDIR(st.st_mode))
-                return r < 0 ? r : enter(h, TAKE_FD(fd));
+        if (r < 0)
+                return r;
+        if (S_ISDIR(st.st_mode) && h->use == HASH_ROOT && st.st_dev != h->dev) {
+                end_directory(h);
+                return 0;
+        }
+        if (S_ISDIR(st.st_mode))
+                return enter(h, TAKE_FD(fd));
         return S_ISREG(st.st_mode) ? add_bytes(h, fd, 0, true) : 0;
 }
 
@@ -224,14 +236,24 @@ static int add_tree(Hashing *h) {
                 } else {
                         level_done(l);
                         h->n_levels--;
-                        /* The end of a directory. */
-                        add_text(h, "..");
+                        end_directory(h);
                 }
         }
         return r;
 }
 
-int hash_tree(int fd, char ret[static SHA256_HEX_SIZE], Fault *fault) {
+static int add_whole_directory(Hashing *h, int fd, const struct stat *st) {
+        /* Opened anew, with a position of its own. */
+        int copy = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+
+        if (copy < 0)
+                return -errno;
+        h->dev = st->st_dev;
+        int r = add_opened(h, copy, ".");
+        return r < 0 ? r : add_tree(h);
+}
+
+int hash_tree(int fd, HashUse use, char ret[static SHA256_HEX_SIZE]) {
         _cleanup_(hashing_freep) Hashing *h = new0(Hashing, 1);
         struct stat st;
         int r;
@@ -239,24 +261,23 @@ int hash_tree(int fd, char ret[static SHA256_HEX_SIZE], Fault *fault) {
         if (!h)
                 return -ENOMEM;
         *ret = 0;
+        h->use = use;
         sha256_init(&h->sum);
         if (fstat(fd, &st) < 0)
-                r = -errno;
-        else if (S_ISDIR(st.st_mode)) {
-                /* Opened anew, with a position of its own. */
-                int copy = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
-                r = copy < 0 ? -errno : add_opened(h, copy, ".");
-                if (r >= 0)
-                        r = add_tree(h);
-        } else {
+                return -errno;
+        if (S_ISDIR(st.st_mode))
+                r = add_whole_directory(h, fd, &st);
+        else {
                 off_t position = lseek(fd, 0, SEEK_CUR);
+                uint32_t mode = use == HASH_COPY ? st.st_mode : 0;
+
                 if (position < 0 || S_ISCHR(st.st_mode))
                         return 0;
                 add_text(h, "file");
+                add(h, &mode, sizeof(mode));
                 r = add_bytes(h, fd, (uint64_t) position, false);
         }
-        if (r < 0)
-                return fault_set(fault, r, "reading what the build is given: %s", strerror(-r));
-        hash_finish(&h->sum, ret);
-        return 0;
+        if (r >= 0)
+                hash_finish(&h->sum, ret);
+        return r;
 }

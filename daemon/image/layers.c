@@ -187,14 +187,27 @@ int layer_put(int store_fd, const char *build, const LayerPlace *place, int over
                 r = json_add_string(o, "parent-id", place->parent_id);
         if (r >= 0)
                 r = publish(store_fd, layers_fd, place->key, o, dir_fd, file, "delta");
-        return r < 0 ? fault_set(fault, r, "keeping what a step came to: %s", strerror(-r)) : 0;
+        if (r >= 0)
+                return 0;
+        /* The disk may be full, and no more layers are put on one that is not there. */
+        if (dir_fd >= 0) {
+                (void) unlinkat(dir_fd, link_name(place->key, file), 0);
+                (void) unlinkat(dir_fd, SHADOW_NAME, 0);
+        }
+        return fault_set(fault, r, "keeping what a step came to: %s", strerror(-r));
 }
 
-int layer_drop_shadow(int store_fd, const char *build) {
-        _cleanup_close_ int dir_fd = -EBADF;
+/* A layer that only this build has is half of one, whose writer was killed, or stands on a parent that was run again. */
+static int drop_unused(int dir_fd, const char *name, void *userdata) {
+        struct stat st;
 
-        int r = open_build(store_fd, build, &dir_fd);
-        return r < 0 ? r : unlinkat(dir_fd, SHADOW_NAME, 0) < 0 && errno != ENOENT ? -errno : 0;
+        bool unused = streq(name, SHADOW_NAME) || (startswith(name, "layer-") && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) >= 0 &&
+                                                   st.st_nlink == 1);
+        return unused && unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+int layer_drop_unused(int store_fd, const char *build) {
+        return for_each_entry(store_fd, build, drop_unused, NULL);
 }
 
 /* Taking. */
@@ -206,7 +219,7 @@ static int open_checked(int store_fd, int layers_fd, const char *key, const char
         struct stat st, now;
         LayerName name;
 
-        _cleanup_close_ int fd = openat(layers_fd, layer_name(key, suffix, name), O_RDONLY|O_NOFOLLOW|O_CLOEXEC);
+        _cleanup_close_ int fd = openat(layers_fd, layer_name(key, suffix, name), O_RDONLY|O_NOFOLLOW|O_NONBLOCK|O_CLOEXEC);
         if (fd < 0)
                 return -errno;
         if (fstat(fd, &st) < 0)

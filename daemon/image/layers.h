@@ -30,7 +30,7 @@ typedef struct LayerPlace {
 /* What overlay has beyond the last layer that this build put, or beyond its disk.img. Takes state over. */
 int layer_put(int store_fd, const char *build, const LayerPlace *place, int overlay_fd, json_object *state, Fault *fault);
 /* What a build no longer needs once it puts no more of them. */
-int layer_drop_shadow(int store_fd, const char *build);
+int layer_drop_unused(int store_fd, const char *build);
 /* Makes disk.img of the build from the first of the keys that there is a layer of. *ret: its description with "taken", which of
  * them that is; NULL when there is none. All keys are of one chain, the uppermost first. */
 int layer_take(int store_fd, const char *build, uint64_t disk_bytes, char *const *keys, size_t n_keys, json_object **ret,

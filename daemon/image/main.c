@@ -12,7 +12,7 @@
  *      copy MAX                      stdin an image, stdout the same
  *      merge-disk N                  stdout a disk of what N disks show, 4 and on, the lowest first
  *      copy-in PATH                  stdin a file or directory, 3 a socket to cubed
- *      digest                        3 the hashes of what is behind stdin, and 4 and on
+ *      digest                        3 the hashes of what is behind stdin, and 4 and on; "" of what can't be read, or but once
  *      sum                           stdin a file, 3 its hash
  *      take-root BUILD SHA256        3 whether it was there, 4 the store
  *      take-layer BUILD BYTES KEY... 3 which one and what is known of it, 4 the store
@@ -353,8 +353,10 @@ static int verb_digest(char **args, int n_args, Fault *fault) {
         for (int fd = STDIN_FILENO; fd < DIGEST_FDS_END && r >= 0; fd = fd == STDIN_FILENO ? DIGEST_FDS : fd + 1) {
                 if (fstat(fd, &st) < 0)
                         break;
-                r = hash_tree(fd, sum, fault);
-                if (r >= 0 && json_object_array_add(sums, json_object_new_string(sum)) < 0)
+                /* Whoever needs what can't be read says which file that is. */
+                if (hash_tree(fd, fd == STDIN_FILENO ? HASH_ROOT : HASH_COPY, sum) < 0)
+                        sum[0] = 0;
+                if (json_object_array_add(sums, json_object_new_string(sum)) < 0)
                         r = -ENOMEM;
         }
         return r < 0 ? r : report(o, fault);

@@ -214,7 +214,7 @@ int store_reuse(int store_fd, const char *build, const char *id, const char *own
 
 int store_commit(int store_fd, const char *build, const char *id, const char *owner, char *const *names, size_t n_names,
                  Fault *fault) {
-        int r = layer_drop_shadow(store_fd, build);
+        int r = layer_drop_unused(store_fd, build);
 
         if (r < 0)
                 return fault_set(fault, r, "%s: %s", build, strerror(-r));

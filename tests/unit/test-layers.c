@@ -2,7 +2,9 @@
 
 /* What steps came to, kept and taken again; and what templates share. */
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -22,6 +24,7 @@
 #define K1 "1111111111111111111111111111111111111111111111111111111111111111"
 #define K2 "2222222222222222222222222222222222222222222222222222222222222222"
 #define K3 "3333333333333333333333333333333333333333333333333333333333333333"
+#define K4 "4444444444444444444444444444444444444444444444444444444444444444"
 #define ID(c) c "aaaaaaaaaaaaaaa"
 
 /* A store, and the guest's overlay of one build. */
@@ -179,6 +182,37 @@ TEST(a_step_that_writes_what_is_there_leaves_nothing) {
         assert_eq(size_of(&lab, ".layers/" K1 ".delta"), 0);
 }
 
+/* As on a disk that is full: a template would have what was written till then for good. */
+TEST(a_layer_that_can_not_be_kept_leaves_nothing_in_the_build) {
+        const LayerPlace place = { K2, ID("c"), K1, ID("b") };
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        put_block(lab.overlay, 0, '1');
+        put(&lab, ".build-one", K1, ID("b"), K0, ID("a"));
+        assert_true(is_there(&lab, ".build-one/layer-" K1) && is_there(&lab, ".build-one/.shadow"));
+        _cleanup_close_ int unreadable = temp_dir_open(&lab.dir, "overlay", O_WRONLY);
+        put_block(lab.overlay, 2, '2');
+        assert_true(layer_put(lab.dir.fd, ".build-one", &place, unreadable, json_object_new_object(), &lab.fault) < 0);
+        assert_true(!is_there(&lab, ".build-one/layer-" K2) && !is_there(&lab, ".build-one/.shadow"));
+        /* what was kept before is */
+        assert_true(is_there(&lab, ".build-one/layer-" K1));
+        assert_streq(take(&lab, ".build-two"), K1);
+}
+
+/* Who wrote it was killed: it took too long. */
+TEST(half_a_layer_does_not_become_part_of_a_template) {
+        _cleanup_lab_ Lab lab;
+
+        lab_init(&lab);
+        put_three(&lab);
+        temp_dir_write(&lab.dir, ".build-one/layer-" K4, "half", 4);
+        assert_ok(store_commit(lab.dir.fd, ".build-one", ID("t"), "0", NULL, 0, &lab.fault));
+        assert_true(!is_there(&lab, ID("t") "/layer-" K4) && !is_there(&lab, ID("t") "/.shadow"));
+        assert_true(is_there(&lab, ID("t") "/layer-" K1) && is_there(&lab, ID("t") "/layer-" K3));
+        assert_true(is_there(&lab, ID("t") "/disk.img"));
+}
+
 TEST(what_is_damaged_is_never_taken_and_goes) {
         _cleanup_lab_ Lab lab;
         char disk[4];
@@ -285,6 +319,14 @@ TEST(equal_root_images_are_one_file_and_a_damaged_one_is_nobodys) {
         assert_ok(share(&lab, ".build-three", make_root(&lab, ".build-three", "root", sum)));
         assert_eq(inode(&lab, path), inode(&lab, ".build-three/root.img"));
 
+        /* as it does of what is no file, and can't be read at all */
+        assert_ok(unlinkat(lab.dir.fd, path, 0));
+        assert_ok(mkfifoat(lab.dir.fd, path, 0600));
+        assert_eq(take_object(&lab, ".build-one", sum), -ENOENT);
+        assert_ok(mkfifoat(lab.dir.fd, path, 0600));
+        assert_ok(share(&lab, ".build-three", sum));
+        assert_eq(inode(&lab, path), inode(&lab, ".build-three/root.img"));
+
         /* and goes with the last that has it, and what led to it */
         assert_ok(store_sweep_shared(lab.dir.fd));
         assert_true(is_there(&lab, path) && is_there(&lab, ".inputs/" K1));
@@ -347,14 +389,17 @@ TEST(names_that_were_being_given_are_removed_at_the_start) {
 
 /* Trees. */
 
-static const char *tree_of(const Lab *lab, char *ret) {
-        _cleanup_close_ int fd = temp_dir_open(&lab->dir, "tree", O_RDONLY|O_DIRECTORY);
-        Fault fault = {};
+static const char *sum_of(const Lab *lab, const char *path, HashUse use, char *ret) {
+        _cleanup_close_ int fd = temp_dir_open(&lab->dir, path, O_RDONLY);
 
-        assert_ok(hash_tree(fd, ret, &fault));
+        assert_ok(hash_tree(fd, use, ret));
         /* It can be read again by whoever shares it. */
         assert_eq(lseek(fd, 0, SEEK_CUR), 0);
         return ret;
+}
+
+static const char *tree_of(const Lab *lab, char *ret) {
+        return sum_of(lab, "tree", HASH_COPY, ret);
 }
 
 TEST(a_tree_is_another_one_when_anything_but_a_time_is) {
@@ -392,13 +437,54 @@ TEST(a_tree_is_another_one_when_anything_but_a_time_is) {
         assert_true(!streq(tree_of(&lab, now), first));
 }
 
+/* It is copied with its mode; a tar that becomes a root file system has that of its files inside. */
+TEST(a_file_that_is_copied_has_a_mode_and_one_that_is_unpacked_has_none) {
+        _cleanup_lab_ Lab lab;
+        char first[SHA256_HEX_SIZE], now[SHA256_HEX_SIZE];
+
+        lab_init(&lab);
+        temp_dir_write(&lab.dir, "file", "#!/bin/sh\n", 10);
+        (void) sum_of(&lab, "file", HASH_COPY, first);
+        assert_streq(sum_of(&lab, "file", HASH_COPY, now), first);
+        assert_ok(fchmodat(lab.dir.fd, "file", 0755, 0));
+        assert_true(!streq(sum_of(&lab, "file", HASH_COPY, now), first));
+        (void) sum_of(&lab, "file", HASH_ROOT, first);
+        assert_ok(fchmodat(lab.dir.fd, "file", 0644, 0));
+        assert_streq(sum_of(&lab, "file", HASH_ROOT, now), first);
+}
+
+/* /proc and /dev of a directory that somebody has run a system in: what is mounted there is no part of the root image, but what
+ * is copied. */
+TEST(what_is_mounted_in_a_root_file_system_is_not_looked_at) {
+        _cleanup_lab_ Lab lab;
+        char empty[SHA256_HEX_SIZE], root[SHA256_HEX_SIZE], copy[SHA256_HEX_SIZE], now[SHA256_HEX_SIZE], path[128];
+
+        lab_init(&lab);
+        assert_ok(mkdirat(lab.dir.fd, "tree", 0755));
+        assert_ok(mkdirat(lab.dir.fd, "tree/mnt", 0755));
+        (void) sum_of(&lab, "tree", HASH_ROOT, empty);
+        (void) snprintf(path, sizeof(path), "%s/tree/mnt", lab.dir.path);
+        if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC|MS_PRIVATE, NULL) < 0 ||
+            mount("tmpfs", path, "tmpfs", 0, "mode=0755") < 0)
+                test_skip("nothing can be mounted here");
+        /* A descriptor of before leads where nothing is mounted. */
+        safe_close(lab.dir.fd);
+        lab.dir.fd = open(lab.dir.path, O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+        (void) sum_of(&lab, "tree", HASH_ROOT, root);
+        (void) sum_of(&lab, "tree", HASH_COPY, copy);
+        temp_dir_write(&lab.dir, "tree/mnt/file", "text", 4);
+        assert_streq(sum_of(&lab, "tree", HASH_ROOT, now), root);
+        assert_streq(now, empty);
+        assert_true(!streq(sum_of(&lab, "tree", HASH_COPY, now), copy));
+        assert_ok(umount(path));
+}
+
 TEST(what_can_be_read_but_once_has_no_hash) {
         char sum[SHA256_HEX_SIZE] = "x";
-        Fault fault = {};
         int fds[2];
 
         assert_ok(pipe2(fds, O_CLOEXEC));
-        assert_ok(hash_tree(fds[0], sum, &fault));
+        assert_ok(hash_tree(fds[0], HASH_COPY, sum));
         assert_streq(sum, "");
         close(fds[0]);
         close(fds[1]);

@@ -338,10 +338,12 @@ TEST(files_that_are_not_those_of_the_snapshot_are_refused) {
         assert_ok(snapshot_open_file(s, SNAPSHOT_FILE_DISK, &fd));
         assert_eq(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
         close(fd);
+        assert_true(snapshot_is_whole(s));
 
         /* shorter, as after a crash */
         assert_ok(truncate(path_of(&f, path, id, "disk"), 4096));
         assert_eq(snapshot_open_file(s, SNAPSHOT_FILE_DISK, &fd), -ESTALE);
+        assert_true(!snapshot_is_whole(s));
         assert_true(refused(&f, id, "not as large"));
 }
 

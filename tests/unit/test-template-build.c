@@ -110,6 +110,48 @@ TEST(what_has_not_changed_is_not_built_again) {
         assert_true(build_tar(&lab, &p, "root.tar") < 0 && strstr(lab.message, "root: false"));
 }
 
+/* What only looking for earlier builds can't do is no reason to fail. */
+TEST(a_directory_that_has_no_hash_is_built_each_time) {
+        _cleanup_lab_ Lab lab;
+        char command[256];
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        (void) snprintf(command, sizeof(command), "mkdir -p %s/r/$(printf 'd/%%.0s' $(seq 300))", lab.dir.path);
+        FILE *f = popen(command, "re");
+        assert_true(f && pclose(f) == 0);
+        TemplateBuildParams p = lab_params(&lab);
+        if (build_tar(&lab, &p, "r") < 0)
+                test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
+        const Template *first = lab.template;
+        assert_ok(build_tar(&lab, &p, "r"));
+        assert_true(lab.template != first);
+}
+
+/* As whoever is told that it can't be used is told to. */
+TEST(a_template_that_has_lost_something_is_built_again) {
+        _cleanup_lab_ Lab lab;
+        char path[256];
+        int fd;
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        for (int i = 0; i < _TEMPLATE_FILE_MAX; i++) {
+                assert_ok(build_tar(&lab, &p, "root.tar"));
+                const Template *broken = lab.template;
+                (void) snprintf(path, sizeof(path), "%s/store/%s/%s", lab.dir.path, broken->id, template_file_name((TemplateFile) i));
+                assert_ok(truncate(path, 100));
+
+                assert_ok(build_tar(&lab, &p, "root.tar"));
+                assert_true(lab.template != broken);
+                for (int j = 0; j < _TEMPLATE_FILE_MAX; j++) {
+                        assert_ok(template_open_file(lab.template, (TemplateFile) j, &fd));
+                        close(fd);
+                }
+        }
+}
+
 TEST(a_root_image_that_is_damaged_is_made_again) {
         _cleanup_lab_ Lab lab;
         char path[256];

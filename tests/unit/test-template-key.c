@@ -157,7 +157,7 @@ TEST(what_is_beneath_or_whose_it_is_changes_all) {
 }
 
 TEST(what_no_step_depends_on_makes_another_template_of_the_same_steps) {
-        _cleanup_build_ Build b = {};
+        _cleanup_build_ Build b = {}, c = {};
 
         init(&b);
         b.template.mem_bytes = GIB(1);
@@ -177,10 +177,19 @@ TEST(what_no_step_depends_on_makes_another_template_of_the_same_steps) {
         init(&b);
         b.warm.ready = (char *) "curl localhost";
         assert_eq(same_until(&b), 5);
+        /* templates on this one wait as long for what it starts */
+        init(&b);
+        init(&c);
+        b.warm.start = c.warm.start = (char *) "serve";
+        b.warm.ready = c.warm.ready = (char *) "curl localhost";
+        b.warm.ready_timeout_usec = 5;
+        make_keys(&b);
+        make_keys(&c);
+        assert_true(!streq(b.key, c.key));
         init(&b);
         b.template.has_policy = true;
         assert_eq(same_until(&b), 5);
-        /* but names and limits of time are nothing that it is made of */
+        /* but names and limits of time of its own are nothing that it is made of */
         init(&b);
         b.template.name = (char *) "other";
         b.warm.ready_timeout_usec = 5;
