@@ -11,40 +11,13 @@ import pathlib
 import pwd
 import re
 import signal
-import socket
 import time
 
 import pytest
 
 from cubetest import cubed_pid, events, helper_pid, prop, run, sandbox_ids, wait_for
+from gatewayhost import SOCKET, UNIT, Connection, call, output, show
 from test_secrets import host_titles
-
-UNIT = "cube-gateway.service"
-SOCKET = "cube-gateway.socket"
-
-
-def output(*command):
-    return run(*command, check=True).stdout.decode()
-
-
-def show(unit, name):
-    return output("systemctl", "show", "-P", name, unit).strip()
-
-
-class Connection(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(300)
-        self.sock.connect("/run/cubed/gateway")
-
-
-def call(method, path, key, body=None):
-    c = Connection("gateway")
-    c.request(method, path, body and json.dumps(body), {"X-API-Key": key} if key else {})
-    response = c.getresponse()
-    text = response.read()
-    c.close()
-    return response.status, json.loads(text) if text else None
 
 
 @pytest.fixture

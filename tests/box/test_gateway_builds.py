@@ -8,7 +8,8 @@ import tarfile
 import pytest
 
 from cubetest import as_user, bus, wait_for
-from test_gateway import Connection, call, key, listening, output  # noqa: F401
+from gatewayhost import Connection, call, output
+from test_gateway import key, listening  # noqa: F401
 
 HASH = "ab" * 32
 

@@ -14,7 +14,8 @@ from cubetest import wait_for
 from layoutserver import LayoutServer
 from ociimage import Layout, layer
 from registry import PASSWORD, USER
-from test_gateway import call, key, listening, output, show  # noqa: F401
+from gatewayhost import call, output, show
+from test_gateway import key, listening  # noqa: F401
 
 CONFIG = {"Env": ["MODE=image"], "User": "app", "WorkingDir": "/srv", "Entrypoint": ["echo", "the image's own"],
           "ExposedPorts": {"80/tcp": {}}}

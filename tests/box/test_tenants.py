@@ -12,7 +12,7 @@ import pwd
 import pytest
 
 from cubetest import as_user, ctl_ok, journal, prop, run, wait_for
-from test_gateway import SOCKET, UNIT, Connection, call, output
+from gatewayhost import SOCKET, UNIT, Connection, call, output
 
 DROP_IN = pathlib.Path("/etc/cubed/cubed.conf.d/71-tenants.conf")
 PR_SCHED_CORE, PR_SCHED_CORE_GET = 62, 0
