@@ -10,6 +10,8 @@
 #include "gateway/uploads.h"
 
 #define JSON_TYPE "application/json; charset=utf-8"
+/* An answer for which no room is taken. */
+#define REPLY_BYTES_FREE 65536U
 #define CHECK_USEC (250 * USEC_PER_MSEC)
 /* Of what waits when the server ends. */
 #define LAST_RUNS 64U
@@ -120,6 +122,16 @@ static void give_room_back(Request *r, size_t bytes) {
                 r->share->bodies -= bytes;
 }
 
+/* What an answer was made of. */
+static void drop_collected(Request *r) {
+        json_object **const all[] = { &r->listed, &r->wanted, &r->names };
+
+        for (size_t i = 0; i < ELEMENTSOF(all); i++) {
+                json_object_put(*all[i]);
+                *all[i] = NULL;
+        }
+}
+
 static Request *request_free(Request *r) {
         HttpServer *s = r->server;
         Request **at = &s->requests;
@@ -134,9 +146,7 @@ static Request *request_free(Request *r) {
         json_object_put(r->json);
         json_object_put(r->sandbox);
         json_object_put(r->forked);
-        json_object_put(r->listed);
-        json_object_put(r->wanted);
-        json_object_put(r->names);
+        drop_collected(r);
         upload_free(r->upload);
         url_done(&r->url);
         free(r->method);
@@ -215,6 +225,7 @@ static void answered(Request *r, unsigned status) {
 
         r->status = status;
         r->server->handlers.answered(r, r->server->userdata);
+        drop_collected(r);
         if (r->suspended && (r->server->ending || !r->server->handlers.hold(r, r->server->userdata)))
                 request_release(r);
 }
@@ -225,7 +236,13 @@ void request_reply(Request *r, unsigned status) {
 
 void request_reply_json(Request *r, unsigned status, json_object *o) {
         const char *text = o ? json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN|JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
+        size_t size = text ? strlen(text) : 0;
 
+        /* A client that does not read it has it here until its time is over. */
+        if (size > REPLY_BYTES_FREE && !request_take_room(r, size)) {
+                json_object_put(o);
+                return;
+        }
         r->reply = text ? strdup(text) : NULL;
         json_object_put(o);
         answered(r, r->reply ? status : MHD_HTTP_INTERNAL_SERVER_ERROR);
@@ -301,13 +318,16 @@ static bool framing_clear(const Request *r) {
 }
 
 static enum MHD_Result send_reply(Request *r, bool close) {
+        bool has_body = r->reply;
         struct MHD_Response *response =
-                MHD_create_response_from_buffer(r->reply ? strlen(r->reply) : 0, r->reply ? r->reply : (void *) "",
-                                                MHD_RESPMEM_MUST_COPY);
+                MHD_create_response_from_buffer(has_body ? strlen(r->reply) : 0, has_body ? r->reply : (void *) "",
+                                                has_body ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
         if (!response)
                 return MHD_NO;
 
-        if (r->reply)
+        /* It is the response's now. */
+        r->reply = NULL;
+        if (has_body)
                 (void) MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, JSON_TYPE);
         for (size_t i = 0; i < r->n_headers; i++)
                 (void) MHD_add_response_header(response, r->headers[i].name, r->headers[i].value);

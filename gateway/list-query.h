@@ -11,7 +11,7 @@
 #define LIST_LIMIT 100U
 /* Of the paths that have no pages: as many as cubed tells at once, and so much in all. */
 #define LIST_WHOLE 1000U
-#define LIST_WHOLE_BYTES_MAX (32U * 1024U * 1024U)
+#define LIST_WHOLE_BYTES_MAX (16U * 1024U * 1024U)
 
 typedef struct ListQuery {
         json_object *metadata;        /* owned; NULL: any */

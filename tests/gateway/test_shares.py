@@ -152,6 +152,30 @@ def test_room_for_bodies(configured, gateway):
     wait_for('the room to be there again', lambda: one.raw('POST', '/v2/sandboxes', json.dumps(body)).status == 404)
 
 
+def test_room_for_answers_that_nobody_reads(configured, gateway):
+    """They are kept for as long as a client may take to read them."""
+    configured('BodyMax=64K\n')
+    client, other = gateway.client(), gateway.client()
+    for _ in range(40):
+        client.call('POST', '/v2/sandboxes', {'templateID': 'python', 'metadata': {'a': 'x' * 8000}}, 201)
+    path, unread = '/v2/sandboxes?limit=100', []
+    assert client.raw('GET', path).status == 200
+    try:
+        for _ in range(10):
+            c = UnixConnection(gateway.socket)
+            c.request('GET', path, headers={'X-API-Key': client.key})
+            unread.append(c)
+        wait_for('them to have all that there is', lambda: client.raw('GET', path).status == 503)
+        # Of what takes none there is enough, and for others as well.
+        assert client.raw('GET', '/v2/sandboxes?limit=1').status == 200
+        other.call('POST', '/v2/sandboxes', {'templateID': 'python', 'metadata': {'a': 'x' * 8000}}, 201)
+        assert len(other.call('GET', path)) == 1
+    finally:
+        for c in unread:
+            c.close()
+    wait_for('their room to be free', lambda: client.raw('GET', path).status == 200)
+
+
 def test_requests_under_way(configured, gateway, client, held, flood):
     """Of 40: 20 of one tenant."""
     configured('ConnectionsMax=40\n')
