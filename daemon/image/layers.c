@@ -51,7 +51,7 @@ static int get_sum(json_object *o, const char *key, const char **ret) {
         if (!json_object_object_get_ex(o, key, NULL))
                 return 0;
         int r = json_get_string(o, key, SHA256_HEX_SIZE - 1, ret);
-        return r < 0 ? r : object_name_valid(*ret) ? 0 : -EBADMSG;
+        return r < 0 ? r : sha256_hex_valid(*ret) ? 0 : -EBADMSG;
 }
 
 static int load(int layers_fd, const char *key, json_object **ret) {
