@@ -179,8 +179,10 @@ static void on_done(TemplateBuild *build, int r, const char *message, Template *
         Manager *m = b->manager;
         Job *j = b->job;
 
-        if (r < 0)
+        if (r < 0) {
                 manager_drop_warm_snapshot(m, template_build_id(build));
+                manager_tell_renamed(m);
+        }
         if (r == -ECANCELED)
                 job_canceled(j);
         else if (r < 0)

@@ -12,6 +12,7 @@
 #include "daemon/guest-kernel.h"
 #include "daemon/json-strict.h"
 #include "daemon/template-build-private.h"
+#include "daemon/template-private.h"
 
 #define ROOT_BYTES_DEFAULT GIB(32)
 #define STEP_TIMEOUT_DEFAULT (30 * 60 * USEC_PER_SEC)
@@ -454,8 +455,12 @@ static void build_end(TemplateBuild *b) {
                 r = template_store_add(b->store, b->template->id, &t);
                 if (r < 0 && asprintf(&message, "loading the new template: %s", strerror(-r)) < 0)
                         message = NULL;
-        } else
+        } else {
                 message = TAKE_PTR(b->message);
+                /* It may have been cancelled, or have failed, with its names given already. */
+                if (b->same)
+                        (void) template_names_settle(b->store);
+        }
         b->callbacks.done(b, r < 0 ? r : 0, message, r < 0 ? NULL : t, b->userdata);
 }
 

@@ -21,10 +21,6 @@
 #define DIGEST_FDS 4
 #define ENV_VALUES_MAX (TEMPLATE_STEPS_MAX * TEMPLATE_STEP_ARGS_MAX)
 
-static bool is_sum(const char *s) {
-        return s && strlen(s) == SHA256_HEX_SIZE - 1 && strspn(s, "0123456789abcdef") == SHA256_HEX_SIZE - 1;
-}
-
 /* Key: what everything is made of. */
 
 /* Files that tools wrote lie in our directory by now, which only root can change. */
@@ -61,7 +57,7 @@ static int take_sum(json_object *list, size_t i, char *ret) {
         json_object *o = json_object_array_get_idx(list, i);
         const char *s = o && json_object_is_type(o, json_type_string) ? json_object_get_string(o) : NULL;
 
-        if (!s || (*s && !is_sum(s)))
+        if (!s || (*s && !sha256_hex_valid(s)))
                 return -EBADMSG;
         strcpy(ret, s);
         return 0;
@@ -96,7 +92,7 @@ static void find_root(TemplateBuild *b) {
         if (n != (ssize_t) sizeof(sum) - 1)
                 return;
         sum[n] = 0;
-        if (is_sum(sum))
+        if (sha256_hex_valid(sum))
                 strcpy(b->root_sum, sum);
 }
 
@@ -283,7 +279,7 @@ int build_sum_finish(TemplateBuild *b) {
         int r = build_parse_report(b, &o);
         if (r < 0)
                 return r;
-        if (json_get_string(o, "sha256", SHA256_HEX_SIZE - 1, &sum) < 0 || !is_sum(sum))
+        if (json_get_string(o, "sha256", SHA256_HEX_SIZE - 1, &sum) < 0 || !sha256_hex_valid(sum))
                 return build_fail(b, -EBADMSG, "cube-image reported nonsense");
         strcpy(b->root_sum, sum);
         return make_keys(b);

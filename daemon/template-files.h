@@ -3,6 +3,9 @@
 
 /* The names in a template's directory and in the store's, for cubed and cube-image alike. */
 
+#include <stdbool.h>
+#include <string.h>
+
 #define TEMPLATE_JSON "template.json"
 #define TEMPLATE_JSON_VERSION 1U
 
@@ -32,6 +35,11 @@ typedef enum TemplateFile {
 
 /* A SHA-256 in hexadecimal digits, with its NUL. */
 #define SHA256_HEX_SIZE 65U
+
+/* So is what is found by one: an object, a key. */
+static inline bool sha256_hex_valid(const char *s) {
+        return strlen(s) == SHA256_HEX_SIZE - 1 && strspn(s, "0123456789abcdef") == SHA256_HEX_SIZE - 1;
+}
 
 /* The key of a file's hash in template.json; see image/hash-file.h for what a disk's is. */
 #define TEMPLATE_HASH_KEY(file) ((file) == TEMPLATE_FILE_DISK ? "blocks_sha256" : "sha256")

@@ -161,10 +161,6 @@ static int get_copy(json_object *o, const char *key, size_t max, char **ret) {
         return *ret ? 0 : -ENOMEM;
 }
 
-static bool sha256_hex_valid(const char *s) {
-        return strlen(s) == SHA256_HEX_SIZE - 1 && strspn(s, "0123456789abcdef") == SHA256_HEX_SIZE - 1;
-}
-
 static int parse_file(json_object *files, TemplateFile file, Template *t) {
         const char *const keys[] = { "bytes", TEMPLATE_HASH_KEY(file), NULL };
         const char *sum;

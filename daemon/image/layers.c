@@ -51,7 +51,7 @@ static int get_sum(json_object *o, const char *key, const char **ret) {
         if (!json_object_object_get_ex(o, key, NULL))
                 return 0;
         int r = json_get_string(o, key, SHA256_HEX_SIZE - 1, ret);
-        return r < 0 ? r : object_name_valid(*ret) ? 0 : -EBADMSG;
+        return r < 0 ? r : sha256_hex_valid(*ret) ? 0 : -EBADMSG;
 }
 
 static int load(int layers_fd, const char *key, json_object **ret) {
@@ -259,9 +259,42 @@ static Chain *chain_free(Chain *c) {
 }
 DEFINE_CLEANUP(Chain *, chain_free);
 
+static bool is_run(json_object *o, const char *id) {
+        const char *is;
+
+        return json_get_string(o, "id", LAYER_ID_MAX, &is) >= 0 && (!id || streq(id, is));
+}
+
+static bool has_file(int layers_fd, const char *key, const char *suffix) {
+        LayerName name;
+
+        return faccessat(layers_fd, layer_name(key, suffix, name), F_OK, AT_SYMLINK_NOFOLLOW) >= 0;
+}
+
+/* As the descriptions have it: where a step was run again its whole chain leads nowhere, and would be read once for each of its
+ * keys. */
+static bool leads_to_disk(int layers_fd, const char *key) {
+        _cleanup_json_ json_object *o = NULL;
+        const char *parent, *id = NULL;
+
+        for (size_t n = 0; n < LAYER_KEYS_MAX; n++) {
+                /* That key and id are of. */
+                _cleanup_json_ json_object *above = TAKE_PTR(o);
+
+                if (load(layers_fd, key, &o) < 0 || !is_run(o, id))
+                        return false;
+                if (has_file(layers_fd, key, "whole"))
+                        return true;
+                if (!has_file(layers_fd, key, "delta") || get_sum(o, "parent", &parent) < 0 || !parent ||
+                    json_get_string(o, "parent-id", LAYER_ID_MAX, &id) < 0)
+                        return false;
+                key = parent;
+        }
+        return false;
+}
+
 /* What is described by that name, if it is that one. */
 static int chain_load(Chain *c, int layers_fd, const char *key, const char *id, json_object **ret) {
-        const char *is;
         json_object *o;
 
         if (c->n == ELEMENTSOF(c->fds))
@@ -270,8 +303,7 @@ static int chain_load(Chain *c, int layers_fd, const char *key, const char *id, 
         if (r < 0)
                 return r;
         c->objects[c->n_objects++] = *ret = o;
-        r = json_get_string(o, "id", LAYER_ID_MAX, &is);
-        return r < 0 ? r : !id || streq(id, is) ? 0 : -ENOENT;
+        return is_run(o, id) ? 0 : -ENOENT;
 }
 
 static int chain_find(int store_fd, int layers_fd, const char *key, uint64_t disk_bytes, Chain **ret) {
@@ -382,7 +414,7 @@ int layer_take(int store_fd, const char *build, uint64_t disk_bytes, char *const
         for (size_t i = 0; i < n_keys && r >= 0 && !*ret; i++) {
                 _cleanup_(chain_freep) Chain *c = NULL;
 
-                if (chain_find(store_fd, layers_fd, keys[i], disk_bytes, &c) < 0)
+                if (!leads_to_disk(layers_fd, keys[i]) || chain_find(store_fd, layers_fd, keys[i], disk_bytes, &c) < 0)
                         continue;
                 r = take(store_fd, layers_fd, keys[i], c, disk_bytes, dir_fd);
                 if (r >= 0) {
@@ -412,13 +444,11 @@ static int sweep_data(int dir_fd, const char *name, void *userdata) {
 
 static int sweep_description(int dir_fd, const char *name, void *userdata) {
         char key[SHA256_HEX_SIZE];
-        LayerName file;
 
         if (!has_suffix(name, ".json"))
                 return 0;
         (void) snprintf(key, sizeof(key), "%.64s", name);
-        if (faccessat(dir_fd, layer_name(key, "delta", file), F_OK, AT_SYMLINK_NOFOLLOW) >= 0 ||
-            faccessat(dir_fd, layer_name(key, "whole", file), F_OK, AT_SYMLINK_NOFOLLOW) >= 0)
+        if (has_file(dir_fd, key, "delta") || has_file(dir_fd, key, "whole"))
                 return 0;
         return unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }

@@ -261,7 +261,7 @@ static bool build_valid(const char *build) {
 }
 
 static const char *key_argument(char **args, int n_args, int i) {
-        return n_args > i && object_name_valid(args[i]) ? args[i] : NULL;
+        return n_args > i && sha256_hex_valid(args[i]) ? args[i] : NULL;
 }
 
 static int verb_seal(char **args, int n_args, Fault *fault) {
@@ -289,7 +289,7 @@ static int verb_take_root(char **args, int n_args, Fault *fault) {
         _cleanup_json_ json_object *o = json_object_new_object();
         _cleanup_close_ int dir_fd = -EBADF;
 
-        if (!build_valid(args[0]) || !object_name_valid(args[1]))
+        if (!build_valid(args[0]) || !sha256_hex_valid(args[1]))
                 return fault_set(fault, -EINVAL, "malformed arguments");
         dir_fd = openat(REPORTING_STORE_FD, args[0], O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
         int r = dir_fd < 0 ? -errno : object_take(REPORTING_STORE_FD, dir_fd, TEMPLATE_FILE_ROOT, args[1]);
@@ -316,7 +316,7 @@ static int verb_take_layer(char **args, int n_args, Fault *fault) {
 
         bool valid = build_valid(args[0]) && parse_u64(args[1], &bytes) >= 0;
         for (int i = 2; i < n_args; i++)
-                valid = valid && object_name_valid(args[i]);
+                valid = valid && sha256_hex_valid(args[i]);
         if (!valid)
                 return fault_set(fault, -EINVAL, "malformed arguments");
         int r = layer_take(REPORTING_STORE_FD, args[0], bytes, args + 2, (size_t) n_args - 2, &o, fault);
@@ -331,8 +331,8 @@ static int verb_put_layer(char **args, int n_args, Fault *fault) {
         size_t size;
 
         const LayerPlace place = { args[1], args[2], args[3], args[4] };
-        if (!build_valid(args[0]) || !object_name_valid(place.key) || !sandbox_id_valid(place.id) ||
-            !object_name_valid(place.parent) || !sandbox_id_valid(place.parent_id))
+        if (!build_valid(args[0]) || !sha256_hex_valid(place.key) || !sandbox_id_valid(place.id) ||
+            !sha256_hex_valid(place.parent) || !sandbox_id_valid(place.parent_id))
                 return fault_set(fault, -EINVAL, "malformed arguments");
         int r = slurp(STDIN_FILENO, STATE_MAX, &text, &size);
         if (r >= 0)

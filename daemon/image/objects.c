@@ -29,10 +29,6 @@ const char *object_directory(TemplateFile file) {
         return directories[file];
 }
 
-bool object_name_valid(const char *s) {
-        return strlen(s) == SHA256_HEX_SIZE - 1 && strspn(s, "0123456789abcdef") == SHA256_HEX_SIZE - 1;
-}
-
 static int open_directory(int store_fd, const char *name, int *ret_fd) {
         if (mkdirat(store_fd, name, 0755) < 0 && errno != EEXIST)
                 return -errno;

@@ -25,9 +25,6 @@ int object_share(int store_fd, int dir_fd, TemplateFile file, const char *sum);
 /* The other way round: file of dir_fd becomes a link to the object. -ENOENT: there is none that is right. */
 int object_take(int store_fd, int dir_fd, TemplateFile file, const char *sum);
 
-/* 64 hexadecimal digits: a hash, or a key. */
-bool object_name_valid(const char *s);
-
 int input_set(int store_fd, const char *key, const char *sum);
 
 /* Removes those that nobody has, of all kinds. Under the lock. */

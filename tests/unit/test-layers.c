@@ -246,8 +246,12 @@ TEST(a_layer_stands_on_that_run_of_its_parent_alone) {
         new_overlay(&lab);
         put_block(lab.overlay, 0, 'X');
         put(&lab, ".build-two", K1, ID("e"), K0, ID("a"));
+        _cleanup_close_ int fd = temp_dir_open(&lab.dir, ".layers/" K3 ".delta", O_RDWR);
+        assert_eq(pwrite(fd, "!", 1, 100), 1);
         assert_streq(take(&lab, ".build-three"), K1);
         assert_streq(disk_of(&lab, ".build-three", disk), "Xb.");
+        /* and the bytes of what stands on none are not even read */
+        assert_true(is_there(&lab, ".layers/" K3 ".delta"));
 }
 
 TEST(what_nobody_has_is_swept_and_what_is_in_use_stays) {

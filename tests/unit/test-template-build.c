@@ -128,6 +128,27 @@ TEST(a_directory_that_has_no_hash_is_built_each_time) {
         assert_true(lab.template != first);
 }
 
+/* Else gc would take a template for one that has none. */
+TEST(names_that_were_given_before_a_build_failed_are_known) {
+        static const char script[] = "#!/bin/sh\n\"$(dirname \"$0\")/cube-image\" \"$@\" && [ \"$1\" != reuse ]\n";
+        _cleanup_lab_ Lab lab;
+        char path[128];
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        const Template *first = lab.template;
+        temp_dir_write(&lab.dir, "fails-late", script, strlen(script));
+        (void) snprintf(path, sizeof(path), "%s/fails-late", lab.dir.path);
+        assert_ok(chmod(path, 0755));
+        lab.store->tools.cube_image = path;
+        p.aliases = (char *[]) { (char *) "more:1", NULL };
+        assert_true(build_tar(&lab, &p, "root.tar") < 0 && strstr(lab.message, "reuse: "));
+        assert_true(template_store_find(lab.store, 0, NULL, "more:1") == first);
+        assert_true(template_store_find(lab.store, 0, NULL, "python") == first);
+}
+
 /* As whoever is told that it can't be used is told to. */
 TEST(a_template_that_has_lost_something_is_built_again) {
         _cleanup_lab_ Lab lab;
