@@ -3,9 +3,10 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/work-directory.h"
 #include "ctl/build-archives.h"
 #include "ctl/spec.h"
-#include "ctl/work-directory.h"
+#include "ctl/work.h"
 
 /* A directory is one of files that go into the target, a file keeps its name. Links lead where they do here only where they are
  * named. */
@@ -54,7 +55,7 @@ int build_archives_make(BuildOptions *o, BuildArchives *ret) {
         for (size_t i = 0; i < o->n_steps; i++) {
                 if (!o->steps[i].source)
                         continue;
-                int r = ret->directory ? 0 : work_directory_make(&ret->directory);
+                int r = ret->directory ? 0 : work_begin(&ret->directory);
                 if (r >= 0)
                         r = pack(ret, ++n, &o->steps[i]);
                 if (r < 0)

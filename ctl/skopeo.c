@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/skopeo.h"
-#include "ctl/work-directory.h"
+#include "ctl/work.h"
 
 int skopeo_copy(const char *ref, const char *directory, const SkopeoOptions *options) {
         _cleanup_(skopeo_command_done) SkopeoCommand c;

@@ -2,9 +2,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/work-directory.h"
 #include "ctl/ctl.h"
 #include "ctl/template-source.h"
-#include "ctl/work-directory.h"
+#include "ctl/work.h"
 
 #define LAYOUT "oci:"
 
@@ -48,7 +49,7 @@ static int open_layout(const char *where, TemplateSource *s) {
 
 static int bring(const char *ref, const SkopeoOptions *options, TemplateSource *s) {
         _cleanup_free_ char *layout = NULL;
-        int r = work_directory_make(&s->directory);
+        int r = work_begin(&s->directory);
 
         if (r >= 0)
                 r = skopeo_copy(ref, s->directory, options);

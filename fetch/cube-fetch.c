@@ -21,10 +21,10 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "base/work-directory.h"
 #include "fetch/fetch-proto.h"
 #include "fetch/fetch-request.h"
 #include "fetch/skopeo-command.h"
-#include "fetch/work-directory.h"
 
 #define AUTHFILE "auth.json"
 #define RELAY_BACKLOG 64
@@ -78,9 +78,7 @@ static void fetch_done(Fetch *f) {
         safe_close(f->output_fd);
         safe_close(f->relay_fd);
         safe_close(f->directory_fd);
-        if (f->directory)
-                work_directory_remove(f->directory);
-        free(f->directory);
+        f->directory = work_directory_remove(f->directory);
         safe_close(f->link_fd);
 }
 
@@ -118,7 +116,7 @@ static int give_listener(Fetch *f) {
 }
 
 static int make_directory(Fetch *f) {
-        int r = work_directory_make(&f->directory);
+        int r = work_directory_make("cube-fetch", &f->directory);
 
         if (r < 0)
                 return r;

@@ -3,8 +3,9 @@
 /* Building templates: a build is asked for (POST /v3/templates), its files are sent (op-upload.c), it is started, and its state
  * and log are asked for until it is over.
  *
- * cubed builds on another template (DeriveTemplate), or of an image that is fetched first (build-image.c). What it makes is named by the build, and by each tag. A gateway that was
- * started anew meanwhile finds what is built by that name, and what is being built by the subject of its job. */
+ * cubed builds on another template (DeriveTemplate), or of an image that is fetched first (build-image.c). What it makes is named
+ * by the build, and by each tag. A gateway that was started anew meanwhile finds what is built by that name, and what is being
+ * built by the subject of its job. */
 
 #include <stdio.h>
 

@@ -4,14 +4,18 @@
 #include <sys/stat.h>
 
 #include "base/macros.h"
-#include "fetch/work-directory.h"
+#include "base/work-directory.h"
 
-/* Not in /tmp, which may be memory. */
-int work_directory_make(char **ret) {
+const char *work_directory_above(void) {
         const char *above = getenv("TMPDIR");
+
+        return isempty(above) ? "/var/tmp" : above;
+}
+
+int work_directory_make(const char *prefix, char **ret) {
         char *path;
 
-        if (asprintf(&path, "%s/cube-fetch-XXXXXX", isempty(above) ? "/var/tmp" : above) < 0)
+        if (asprintf(&path, "%s/%s-XXXXXX", work_directory_above(), prefix) < 0)
                 return -ENOMEM;
         if (!mkdtemp(path)) {
                 int r = -errno;
@@ -39,8 +43,8 @@ uint64_t work_directory_size(const char *path) {
         return bytes;
 }
 
-void work_directory_remove(const char *path) {
-        FTS *tree = open_tree(path);
+char *work_directory_remove(char *path) {
+        FTS *tree = path ? open_tree(path) : NULL;
         FTSENT *e;
 
         while (tree && (e = fts_read(tree)))
@@ -48,4 +52,6 @@ void work_directory_remove(const char *path) {
                         (void) remove(e->fts_accpath);
         if (tree)
                 (void) fts_close(tree);
+        free(path);
+        return NULL;
 }

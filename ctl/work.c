@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,40 +9,20 @@
 #include <sys/wait.h>
 
 #include "base/fd-util.h"
+#include "base/work-directory.h"
 #include "ctl/ctl.h"
 #include "ctl/text.h"
-#include "ctl/work-directory.h"
+#include "ctl/work.h"
 
-#define OPEN_DIRECTORIES_MAX 16
-
-int work_directory_make(char **ret) {
-        const char *above = getenv("TMPDIR");
-        _cleanup_free_ char *path = NULL;
+int work_begin(char **ret) {
         sigset_t mask;
 
         sigemptyset(&mask);
         sigaddset(&mask, SIGINT);
         sigaddset(&mask, SIGTERM);
         (void) sigprocmask(SIG_BLOCK, &mask, NULL);
-        if (asprintf(&path, "%s/cubectl-XXXXXX", isempty(above) ? "/var/tmp" : above) < 0) {
-                path = NULL;
-                return -ENOMEM;
-        }
-        if (!mkdtemp(path))
-                return ctl_fail(-errno, NULL, "make the directory %s", path);
-        *ret = TAKE_PTR(path);
-        return 0;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-        return remove(path);
-}
-
-char *work_directory_remove(char *path) {
-        if (path)
-                (void) nftw(path, remove_entry, OPEN_DIRECTORIES_MAX, FTW_DEPTH|FTW_PHYS);
-        free(path);
-        return NULL;
+        int r = work_directory_make("cubectl", ret);
+        return r < 0 ? ctl_fail(r, NULL, "make a directory below %s", work_directory_above()) : 0;
 }
 
 typedef struct Child {
