@@ -318,6 +318,8 @@ def test_servers_that_speak_tls_themselves(ingress, guest, client):
     assert client.call('GET', f'/sandboxes/{g.id}')['network']['httpsPorts'] == [7999, 8000, 8002]
     for port in 8000, 8001:
         assert seen(one(ingress, g.host(port)))['headers']['x-forwarded-proto'] == 'http'
+    # What one guest has said in a handshake is not shown to the next, so each is a whole one.
+    assert [seen(one(ingress, g.host(8000)))['resumed'] for _ in range(3)] == [False] * 3
     assert error(one(ingress, g.host(8002)))[1]['message'] == CLOSED
     # One that speaks none there, and TLS where nobody expects it.
     g.serve(7999).serve(8003, 'tls')

@@ -80,7 +80,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def tell(self):
         """What came."""
         self.answer(json.dumps({'line': self.requestline, 'headers': {k.lower(): v for k, v in self.headers.items()},
-                                'at': self.connection.getsockname()}).encode())
+                                'at': self.connection.getsockname(),
+                                'resumed': getattr(self.connection, 'session_reused', None)}).encode())
 
     def do_POST(self):
         if self.path == '/echo':
