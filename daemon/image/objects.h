@@ -12,6 +12,9 @@
  * The names in these directories and in names/ are changed under store_lock() alone: who looks whether something is still of
  * use and removes it must not meet one who just begins to use it. */
 
+#include <stdbool.h>
+#include <sys/stat.h>
+
 #include "daemon/image/fault.h"
 #include "daemon/template-files.h"
 
@@ -27,5 +30,7 @@ int object_take(int store_fd, int dir_fd, TemplateFile file, const char *sum);
 
 int input_set(int store_fd, const char *key, const char *sum);
 
-/* Removes those that nobody has, of all kinds. Under the lock. */
-int objects_sweep(int store_fd);
+/* Whether nobody has a file of the store any more, and nobody has had since then; NULL: whenever he had. */
+bool object_unused(const struct stat *st, const struct timespec *since);
+/* Removes those that are unused, of all kinds. Under the lock. */
+int objects_sweep(int store_fd, const struct timespec *since);

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/fd-util.h"
 #include "base/parse.h"
@@ -293,19 +294,23 @@ static int retire(int store_fd, const char *id, char *ret, size_t size) {
         return r < 0 ? r : 1;
 }
 
-int store_sweep_shared(int store_fd) {
+int store_sweep_shared(int store_fd, const struct timespec *since) {
         _cleanup_close_ int lock = -EBADF;
 
         int r = store_lock(store_fd, &lock);
         if (r >= 0)
-                r = objects_sweep(store_fd);
-        return r < 0 ? r : layers_sweep(store_fd);
+                r = objects_sweep(store_fd, since);
+        return r < 0 ? r : layers_sweep(store_fd, since);
 }
 
 int store_remove(int store_fd, const char *entry, Fault *fault) {
-        bool was_template = !startswith(entry, STORE_BUILD_PREFIX);
+        bool was_build = startswith(entry, STORE_BUILD_PREFIX), was_template = !was_build;
+        struct timespec now;
         char name[64];
         int r = 0;
+
+        /* By the clock of files' times. */
+        (void) clock_gettime(CLOCK_REALTIME_COARSE, &now);
 
         if (sandbox_id_valid(entry)) {
                 r = retire(store_fd, entry, name, sizeof(name));
@@ -320,9 +325,10 @@ int store_remove(int store_fd, const char *entry, Fault *fault) {
                 r = for_each_entry(store_fd, name, remove_file, NULL);
         if (r >= 0)
                 r = unlink_if_there(store_fd, name, AT_REMOVEDIR);
-        /* What a build that failed came to is of use to the next one. */
-        if (r >= 0 && was_template)
-                r = store_sweep_shared(store_fd);
+        /* What a build that failed came to is of use to the next one, but no more than one build's is kept: who lets one after
+         * the other fail would fill the disk. */
+        if (r >= 0 && (was_template || was_build))
+                r = store_sweep_shared(store_fd, was_build ? &now : NULL);
         if (r >= 0)
                 r = sync_fd(store_fd);
         return r < 0 ? fault_set(fault, r, "removing %s: %s", entry, strerror(-r)) : 0;

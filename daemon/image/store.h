@@ -38,7 +38,7 @@ int store_unname(int store_fd, const char *owner, const char *name, Fault *fault
 /* Deletes a template or a leftover, the names that point to it, and what was shared and nobody has any more, unless it is a
  * build's. Fine when it is gone already. */
 int store_remove(int store_fd, const char *entry, Fault *fault);
-/* What nobody has any more of what is shared. */
-int store_sweep_shared(int store_fd);
+/* What nobody has any more of what is shared, and nobody has had since then (NULL: whenever he had). */
+int store_sweep_shared(int store_fd, const struct timespec *since);
 /* Leftovers, and what a crash left among the names: for the start. */
 int store_clean(int store_fd, char *const *entries, size_t n, Fault *fault);
