@@ -77,7 +77,7 @@ def test_steps_on_a_template_on_another_one(names, tmp_path):
         ("RUN", 'id -un; pwd; echo "$GREETING"; python3 main.py; stat -c "%U %a %n" main.py data/one.txt'),
         ("RUN", "id -un >/srv/app/by-root", "root"),
         ("RUN", "rm -r /.cube-build", "root"),
-    ], "start", "s", "exec python3 -m http.server 8000", "ready", "s", "[ -e /srv/app/main.py ]")
+    ], "start", "s", "exec python3 -m http.server 8000", "ready", "s", "bash -c 'exec 3<>/dev/tcp/127.0.0.1/8000'")
     assert state == "done", log
     assert "below\nroot\n/root\n" in log
     assert "app\n/srv/app\nhello /root\ncopied\napp 755 main.py\napp 644 data/one.txt\n" in log, log
