@@ -276,7 +276,7 @@ static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_err
         return 1;
 }
 
-/* A page of them, as template_ask() has them for a request. */
+/* A page of them, as template_each() has them for a request. */
 static int ask_names(Build *b, const char *after) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 

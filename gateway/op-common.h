@@ -23,8 +23,8 @@ void reply_policy_error(Request *r, const sd_bus_error *error);
 /* op-snapshot.c: one of the tenant's, by its id or name as r->ref has it; found gets NULL when there is none. */
 void snapshot_find(Request *r, void (*found)(Request *r, const char *snapshot));
 
-/* op-template.c. A page of cubed's: the tenant's and the host's. after: where the one before ended, "": there is none. */
-void template_ask(Request *r, bool names_only, const char *after, CubedDone done);
+/* op-template.c. Each of cubed's that the tenant may use, his own and the host's; then r goes on. each is false without memory. */
+void template_each(Request *r, bool names_only, bool (*each)(Request *r, json_object *properties), void (*then)(Request *r));
 /* All names into r->names, then goes on; or the request is answered. */
 void template_names(Request *r, void (*then)(Request *r));
 /* And the one that r->ref means into r->template, with an empty id when there is none. */

@@ -110,29 +110,6 @@ static void reply_info(Request *r) {
         json_object_put(page);
 }
 
-static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        json_object *found = NULL;
-        const char *next;
-
-        if (error) {
-                reply_cubed_error(r, error);
-                return;
-        }
-        int k = bus_to_json(reply, &found);
-        if (k >= 0)
-                k = sd_bus_message_read(reply, "s", &next);
-        for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
-                if (!add_build(r, json_object_array_get_idx(json_object_array_get_idx(found, i), 1)))
-                        k = -ENOMEM;
-        json_object_put(found);
-        if (k < 0)
-                reply_errno(r, k);
-        else if (*next)
-                template_ask(r, false, next, on_templates);
-        else
-                reply_info(r);
-}
-
 static void on_found(Request *r) {
         if (!r->template.name_is_known) {
                 reply_no_template(r);
@@ -142,7 +119,7 @@ static void on_found(Request *r) {
         r->names = json_object_new_array();
         r->listed = json_object_new_array();
         if (r->names && r->listed)
-                template_ask(r, false, "", on_templates);
+                template_each(r, false, add_build, reply_info);
         else
                 reply_errno(r, -ENOMEM);
 }

@@ -27,34 +27,37 @@ static bool put_in_place(json_object *list, json_object *o, bool is_default) {
         return json_append(list, o);
 }
 
-static bool add_template(const Request *r, json_object *p, json_object *list) {
+static bool add_template(Request *r, json_object *p) {
         bool failed = false, ok = true;
         Called c;
 
         if (template_called(p, r->tenant, r->gateway->uid, &c, &failed)) {
                 json_object *o = template_to_json(r->tenant, p, &c);
-                ok = o && put_in_place(list, o, c.is_default);
+                ok = o && put_in_place(r->listed, o, c.is_default);
         }
         called_done(&c);
         return ok && !failed;
 }
 
-void template_ask(Request *r, bool names_only, const char *after, CubedDone done) {
+static void on_page(Request *r, sd_bus_message *reply, const sd_bus_error *error);
+
+/* after: where the one before ended, "": there is none. */
+static void ask_page(Request *r, const char *after) {
         _cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
         int k = cubed_message(r, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "FindTemplates", &m);
         if (k >= 0)
                 k = sd_bus_message_open_container(m, 'a', "{sv}");
         if (k >= 0)
-                k = sd_bus_message_append(m, "{sv}{sv}", "tenant", "s", r->tenant, "names-only", "b", (int) names_only);
+                k = sd_bus_message_append(m, "{sv}{sv}", "tenant", "s", r->tenant, "names-only", "b", (int) r->names_only);
         if (k >= 0 && *after)
                 k = sd_bus_message_append(m, "{sv}", "after", "s", after);
         if (k >= 0)
                 k = sd_bus_message_close_container(m);
-        cubed_call(r, m, k, done);
+        cubed_call(r, m, k, on_page);
 }
 
-static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
+static void on_page(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
         json_object *found = NULL;
         const char *next;
 
@@ -66,23 +69,29 @@ static void on_templates(Request *r, sd_bus_message *reply, const sd_bus_error *
         if (k >= 0)
                 k = sd_bus_message_read(reply, "s", &next);
         for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
-                if (!add_template(r, json_object_array_get_idx(json_object_array_get_idx(found, i), 1), r->listed))
+                if (!r->each(r, json_object_array_get_idx(json_object_array_get_idx(found, i), 1)))
                         k = -ENOMEM;
         json_object_put(found);
         if (k < 0)
                 reply_errno(r, k);
         else if (*next)
-                template_ask(r, false, next, on_templates);
+                ask_page(r, next);
         else
                 r->then(r);
 }
 
+void template_each(Request *r, bool names_only, bool (*each)(Request *r, json_object *properties), void (*then)(Request *r)) {
+        r->names_only = names_only;
+        r->each = each;
+        r->then = then;
+        ask_page(r, "");
+}
+
 /* All that the tenant may see into r->listed, as cubed has them. */
 static void list_templates(Request *r, void (*then)(Request *r)) {
-        r->then = then;
         r->listed = json_object_new_array();
         if (r->listed)
-                template_ask(r, false, "", on_templates);
+                template_each(r, false, add_template, then);
         else
                 reply_errno(r, -ENOMEM);
 }
@@ -132,35 +141,15 @@ void op_templates(Request *r) {
 
 /* Which one is meant. */
 
-static void on_names(Request *r, sd_bus_message *reply, const sd_bus_error *error) {
-        json_object *found = NULL;
-        const char *next;
-
-        if (error) {
-                reply_cubed_error(r, error);
-                return;
-        }
-        int k = bus_to_json(reply, &found);
-        if (k >= 0)
-                k = sd_bus_message_read(reply, "s", &next);
-        for (size_t i = 0; k >= 0 && i < json_object_array_length(found); i++)
-                if (!template_add_names(json_object_array_get_idx(json_object_array_get_idx(found, i), 1), r->names))
-                        k = -ENOMEM;
-        json_object_put(found);
-        if (k < 0)
-                reply_errno(r, k);
-        else if (*next)
-                template_ask(r, true, next, on_names);
-        else
-                r->then(r);
+static bool add_names(Request *r, json_object *p) {
+        return template_add_names(p, r->names);
 }
 
 void template_names(Request *r, void (*then)(Request *r)) {
-        r->then = then;
         json_object_put(r->names);
         r->names = json_object_new_array();
         if (r->names)
-                template_ask(r, true, "", on_names);
+                template_each(r, true, add_names, then);
         else
                 reply_errno(r, -ENOMEM);
 }

@@ -74,7 +74,9 @@ typedef struct Request {
         size_t n_served;
         void (*found)(struct Request *r, const char *snapshot); /* where it goes on once a snapshot was looked for */
         CubedCall *call;                    /* to cubed, under way or queued: one at a time */
-        void (*then)(struct Request *r);    /* where it goes on once the sandbox, or the names, are known */
+        void (*then)(struct Request *r);    /* where it goes on once the sandbox, the names or the templates are known */
+        bool (*each)(struct Request *r, json_object *properties); /* of a template: template_each() */
+        bool names_only;                    /* are asked for, of each */
         void (*then_found)(struct Request *r); /* and once a template was looked for */
         json_object *wanted;                /* ids of sandboxes to be asked one after another */
         size_t n_asked;
