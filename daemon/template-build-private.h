@@ -104,9 +104,8 @@ int build_run(TemplateBuild *b, ToolSpec *spec);
 /* Of the first tool, once all have ended well. */
 int build_parse_report(TemplateBuild *b, json_object **ret);
 
-/* Of COMMIT and REUSE: whose, and the names, from the fifth argument on. */
-#define BUILD_NAME_ARGS_MAX (7U + TEMPLATE_ALIASES_MAX)
-void build_name_arguments(const TemplateBuild *b, const char **argv, char dir[static TENANT_DIR_MAX], char *name, size_t size);
+/* COMMIT and REUSE: cube-image gives the template id the names that the build is to give. */
+int build_run_naming(TemplateBuild *b, const char *verb, const char *id);
 
 /* template-cache.c. 1 of a start: there is nothing to do. */
 int build_key_start(TemplateBuild *b);

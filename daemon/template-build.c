@@ -394,23 +394,26 @@ void template_build_tell(TemplateBuild *b, const char *step, unsigned percent) {
                 b->callbacks.progress(b, step, from + (to - from) * MIN(percent, 100U) / 100, b->userdata);
 }
 
-void build_name_arguments(const TemplateBuild *b, const char **argv, char dir[static TENANT_DIR_MAX], char *name, size_t size) {
-        (void) snprintf(name, size, "%s:%s", b->template->name, b->template->tag);
+/* Four arguments, whose, the name, the aliases, and the end. */
+#define NAMING_ARGS_MAX (7U + TEMPLATE_ALIASES_MAX)
+
+int build_run_naming(TemplateBuild *b, const char *verb, const char *id) {
+        char dir[TENANT_DIR_MAX], name[160];
+        const char *argv[NAMING_ARGS_MAX] = { b->store->tools.cube_image, verb, b->name, id };
+        ToolSpec spec = TOOL_SPEC_INIT;
+
+        (void) snprintf(name, sizeof(name), "%s:%s", b->template->name, b->template->tag);
         argv[4] = tenant_dir_format(dir, b->template->owner_uid, b->template->tenant);
         argv[5] = name;
         for (size_t i = 0; b->template->aliases && b->template->aliases[i]; i++)
                 argv[6 + i] = b->template->aliases[i];
-}
-
-static int commit_start(TemplateBuild *b) {
-        char dir[TENANT_DIR_MAX], name[160];
-        const char *argv[BUILD_NAME_ARGS_MAX] = { b->store->tools.cube_image, "commit", b->name, b->template->id };
-        ToolSpec spec = TOOL_SPEC_INIT;
-
-        build_name_arguments(b, argv, dir, name, sizeof(name));
         spec.argv = argv;
         spec.fds[3] = b->store->root_fd;
         return build_run(b, &spec);
+}
+
+static int commit_start(TemplateBuild *b) {
+        return build_run_naming(b, "commit", b->template->id);
 }
 
 static int commit_finish(TemplateBuild *b) {

@@ -194,14 +194,7 @@ int build_key_finish(TemplateBuild *b) {
 /* Reuse: the names alone. */
 
 int build_reuse_start(TemplateBuild *b) {
-        char dir[TENANT_DIR_MAX], name[160];
-        const char *argv[BUILD_NAME_ARGS_MAX] = { b->store->tools.cube_image, "reuse", b->name, b->same->id };
-        ToolSpec spec = TOOL_SPEC_INIT;
-
-        build_name_arguments(b, argv, dir, name, sizeof(name));
-        spec.argv = argv;
-        spec.fds[3] = b->store->root_fd;
-        return build_run(b, &spec);
+        return build_run_naming(b, "reuse", b->same->id);
 }
 
 int build_reuse_finish(TemplateBuild *b) {
