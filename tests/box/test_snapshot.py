@@ -8,7 +8,7 @@ import dbus
 import pytest
 
 from cubetest import (ERROR, bus, created, created_from, ctl, ctl_ok, events, journal, manager, options, prop,
-                      remove_snapshot, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for)
+                      remove_snapshot, remove_snapshots, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for)
 from snapshots import count, counting, goes_on, put, sector
 
 
@@ -32,16 +32,6 @@ def refused(name, call, *args, **kwargs):
         call(*args, **kwargs)
     assert e.value.get_dbus_name() == ERROR + name, e.value
     return str(e.value)
-
-
-def remove_all(made):
-    """In an order that is not known: what others stand on goes after them."""
-    for _ in made:
-        for snapshot_id in sorted(snapshot_dirs() & set(made)):
-            try:
-                remove_snapshot(snapshot_id)
-            except dbus.DBusException as e:
-                assert e.get_dbus_name() == ERROR + "SnapshotInUse"
 
 
 def test_the_sandbox_goes_on(taken):
@@ -139,7 +129,7 @@ def test_several_at_once_come_one_after_the_other(taken):
     for snapshot_id in made:
         with created_from(snapshot_id) as child:
             goes_on(child)
-    remove_all(made)
+    remove_snapshots(made)
 
 
 def test_too_many_at_once_are_refused(clean):
@@ -149,7 +139,7 @@ def test_too_many_at_once_are_refused(clean):
         failed = [job.exception().get_dbus_name() for job in jobs if job.exception()]
         assert set(failed) <= {ERROR + "Busy"} and len(failed) < 40
         made = [job.result() for job in jobs if not job.exception()]
-    remove_all(made)
+    remove_snapshots(made)
 
 
 def test_another_shape(taken):

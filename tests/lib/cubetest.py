@@ -125,6 +125,25 @@ def remove_snapshot(snapshot_id):
     manager().RemoveSnapshot(snapshot_id, timeout=120)
 
 
+def remove_snapshots(ids):
+    """All that are still there of them, in an order that is not known: what others stand on goes behind these."""
+    left = set(ids) & snapshot_dirs()
+    while left:
+        in_use = {i for i in sorted(left) if not removed(i)}
+        assert in_use < left, f"something else stands on {left}"
+        left = in_use
+
+
+def removed(snapshot_id):
+    """False if something stands on it. It may be a mere layer already."""
+    try:
+        remove_snapshot(snapshot_id)
+    except dbus.DBusException as e:
+        assert e.get_dbus_name() in (ERROR + "SnapshotInUse", ERROR + "NoSuchSnapshot"), e
+        return not e.get_dbus_name().endswith("InUse")
+    return True
+
+
 def snapshot_dirs():
     return {name for name in os.listdir("/var/lib/cubed/snapshots") if name[0] != "."}
 
