@@ -326,7 +326,7 @@ def test_reading_ends_and_a_connection_closes(fresh):
     a = fresh()
     fds = a.fds()
     s = socket.create_server(("127.0.0.1", 0))
-    s.settimeout(10)
+    s.settimeout(60)
     read, tcp = a.stream(S_READ, PATH="/dev/zero"), a.stream(S_TCP, PORT=s.getsockname()[1])
     peer, _ = s.accept()
     epoch(a, read, tcp)
@@ -350,7 +350,8 @@ def test_a_thousand_epochs_leak_nothing(fresh):
     fds, rss = a.fds(), a.rss()
     for _ in range(980):
         once()
-    assert a.fds() == fds
+    # the last one's connections may be closed a little later
+    until(lambda: a.fds() == fds)
     if not sanitized():
         assert a.rss() < rss + 512
     assert len(a.call(LIST_PROCESSES)["PROCESS"]) == 2
@@ -483,6 +484,6 @@ def test_power_off_in_the_middle_of_hooks(hooks):
     a.control.send(CLAIM, b"", 1)
     until(lambda: os.path.exists(a.path("log")))
     os.kill(a.pid, signal.SIGTERM)
-    assert a.process.wait(10) == 0
+    assert a.process.wait(60) == 0
     with open(a.path("log")) as f:
         assert f.read() == "\n"

@@ -12,7 +12,7 @@ import pytest
 
 import snapshot as s
 import vmm as v
-from snapguest import (answer_to_claim, count, differing, disks, guest, refused, restore, resume_claimed, second,
+from snapguest import (SOON, answer_to_claim, count, differing, disks, guest, refused, restore, resume_claimed, second,
                        started, state)
 from test_devices import ERROR, OK, PING, STDIN, STDOUT, Guest, parse_frame, read_all
 
@@ -93,7 +93,7 @@ def test_streams_outlive_a_pause(vmm, guest):
     stdout.settimeout(0.2)
     time.sleep(0.05)
     s.resume(guest.peer)
-    stdout.settimeout(10)
+    stdout.settimeout(60)
     data = b''
     while len(data) < len(b'before during'):
         data += stdout.recv(100)
@@ -153,7 +153,7 @@ def test_saved_twice_only_time_differs(vmm, guest, tmp_path):
     assert vcpu_without_time(a.sections[s.VCPU, 0]) == vcpu_without_time(b.sections[s.VCPU, 0])
     assert vcpu_tsc(b.sections[s.VCPU, 0]) - vcpu_tsc(a.sections[s.VCPU, 0]) > 1_000_000
     clocks = [struct.unpack('<Q', x.sections[s.CLOCK, 0])[0] for x in (a, b)]
-    assert 10_000_000 <= clocks[1] - clocks[0] < 5_000_000_000
+    assert 10_000_000 <= clocks[1] - clocks[0] < 60_000_000_000
 
 
 @pytest.mark.parametrize('cpus', [1, 3])
@@ -347,7 +347,7 @@ def test_layers(vmm, guest, tmp_path):
     assert all(size < sizes[0] for size in sizes[1:]), sizes
     for snapshot, at in reversed(list(zip(snapshots, counts))):
         with v.Vmm() as copy:
-            assert at <= count(restore(copy, snapshot)) < at + 500
+            assert at <= count(restore(copy, snapshot)) < at + SOON
     assert count(guest) > counts[-1]
 
 
@@ -403,7 +403,7 @@ def test_rollback_to_the_second_last(disks, vmm, tmp_path):
         assert state(g.peer) == v.State.PAUSED
         refused(errno.EINVAL, 'needs a claim', s.resume, g.peer)
         resume_claimed(g, 100 + number)
-        assert counts[at] <= count(g) < counts[at] + 500
+        assert counts[at] <= count(g) < counts[at] + SOON
         assert g.run('sector', 'vdb', '100')[1].rstrip(b'\0') == str(at).encode()
         assert g.run('put-sector', 'vdb', '100', 'spoilt')[0] == 0
         time.sleep(0.03)
@@ -473,6 +473,6 @@ def test_a_refused_rollback_changes_nothing(disks, vmm, tmp_path):
 
     assert state(g.peer) == v.State.PAUSED
     s.resume(g.peer)
-    assert before <= count(g) < before + 500
+    assert before <= count(g) < before + SOON
     stdin.sendall(b'here')
     assert stdout.recv(100) == b'here'

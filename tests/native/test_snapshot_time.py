@@ -25,8 +25,8 @@ class Clock:
     def __init__(self, guest):
         self.before = time.monotonic_ns()
         status, out, _ = guest.run('clock')
-        self.after = time.monotonic_ns()
         self.host_realtime = time.time_ns()
+        self.after = time.monotonic_ns()
         assert status == 0, 'the guest has no kvm-clock'
         self.tsc, self.monotonic, self.realtime, self.was_away = map(int, out.split())
 
