@@ -2,16 +2,19 @@
 """The HTTP server: what is no request of E2B's, what is too large, and who is too slow."""
 
 import contextlib
+import fcntl
 import http.client
 import json
 import os
 import signal
 import socket
+import sys
+import termios
 import threading
 
 import pytest
 
-from gateway import UnixConnection
+from gateway import UnixConnection, wait_for
 
 
 class Raw:
@@ -24,6 +27,10 @@ class Raw:
 
     def send(self, data):
         self.socket.sendall(data.encode() if isinstance(data, str) else data)
+
+    def unread(self):
+        """Bytes, and what the kernel takes for them, that the gateway has not taken yet."""
+        return int.from_bytes(fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
     def read(self):
         """All until it is closed."""
@@ -250,6 +257,8 @@ def test_all_bodies_together_fit_into_the_memory_of_the_unit(configured, client,
     for r in held:
         r.send(head(client) + f'Content-Length: {16 << 20}\r\n\r\n')
         r.send(b'x' * ((16 << 20) - 1))
+        # What is still on its way would find the room taken by the next one, and all of its body would be given up.
+        wait_for('it to be read', lambda r=r: r.unread() == 0)
     body = {'templateID': 'nosuch', 'x': 'y' * (4 << 20)}
     assert client.fails('POST', '/v2/sandboxes', 503, body) == 'Too many requests at once, try again'
     for r in held:
