@@ -305,8 +305,9 @@ def test_a_host_without_uplink_gets_one_later(make_host):
     s = host.sandbox(default='internet')
     guest = s.guest()
     with pytest.raises(OSError):
-        guest.connect(SERVER, 80, timeout=1)
-    assert s.statistics()['denied'] == {'host': 1}
+        guest.connect(SERVER, 80, timeout=0.3)
+    # Once, or again where a second has passed.
+    assert set(s.statistics()['denied']) == {'host'}
     host.add_uplink()
     assert host.netd.wait_event(netlab.EVENT_UPLINK)['uplink'] == 'up0'
     assert reaches(guest, host.world, SERVER)

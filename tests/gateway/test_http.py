@@ -325,7 +325,7 @@ def test_when_it_ends_who_waits_is_answered(gateway, client):
         response = c.getresponse()
         assert response.status == 503 and json.loads(response.read())['code'] == 503
         assert response.headers['Retry-After'] == '1'
-        assert gateway.process.wait(30) == 0, gateway.log()
+        assert gateway.process.wait(60) == 0, gateway.log()
     finally:
         os.kill(gateway.host.cubed.pid, signal.SIGCONT)
         gateway.process = None
@@ -343,7 +343,7 @@ def test_when_it_ends_nobody_begins_to_wait(gateway, client, raw):
             client.call('GET', '/health', status=204)
         gateway.process.terminate()
         assert r.read().count(b'HTTP/1.1 503 ') == 2
-        assert gateway.process.wait(30) == 0, gateway.log()
+        assert gateway.process.wait(60) == 0, gateway.log()
     finally:
         os.kill(gateway.host.cubed.pid, signal.SIGCONT)
         gateway.process = None

@@ -374,7 +374,7 @@ def test_a_relay_ends_with_its_connection(relay):
         s, answer = ask_relay(connect, '127.0.0.1', server.getsockname()[1])
     assert answer == 0
     ours.close()
-    assert process.wait(30) == 0 and s.recv(1) == b''
+    assert process.wait(60) == 0 and s.recv(1) == b''
 
 
 @pytest.mark.parametrize('program', [FETCH, RELAY])
