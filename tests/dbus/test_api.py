@@ -231,20 +231,21 @@ def test_envd(host, guest):
 
 
 def test_envd_is_as_the_template_says(host):
+    guest = host.create('--template=daemon')
+    path = f'/tmp/envd-of-a-template-{os.getpid()}'
     with socket.socket(socket.AF_INET6) as s:
         s.bind(('::', 0))
         port = s.getsockname()[1]
-    guest = host.create('--template=daemon')
 
     def owner(*options):
         given = ('port', 'u', str(port)), *options
         assert host.call(sandbox(guest), 'Sandbox', 'ServeEnvd', 'a{sv}', str(len(given)), *(a for o in given for a in o)).returncode == 0
         c = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
-        c.request('POST', '/files?path=/tmp/envd-of-a-template', b'', {'Content-Type': 'application/octet-stream'})
+        c.request('POST', f'/files?path={path}', b'', {'Content-Type': 'application/octet-stream'})
         assert c.getresponse().status == 200
         c.close()
-        uid = os.stat('/tmp/envd-of-a-template').st_uid
-        os.unlink('/tmp/envd-of-a-template')
+        uid = os.stat(path).st_uid
+        os.unlink(path)
         return pwd.getpwuid(uid).pw_name
 
     optional = 'user-optional', 'b', 'true'
