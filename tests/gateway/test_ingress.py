@@ -575,7 +575,7 @@ def with_variables(ingress):
 
 
 def test_who_does_not_come_to_the_end_of_a_head_is_cut_off(with_variables, ingress):
-    with_variables(HEAD_TIME='300ms')
+    with_variables(HEAD_TIME='2s')
     assert raw(ingress, b'GET / HTTP/1.1\r\nHost: x\r\nX-').startswith(b'HTTP/1.1 408')
 
 
