@@ -318,6 +318,18 @@ def until(condition, seconds=60):
         time.sleep(0.01)
 
 
+def settled(value, quiet=0.3):
+    """What it is once it has not changed for so many seconds."""
+    last, since, end = value(), time.monotonic(), time.monotonic() + 60
+    while time.monotonic() - since < quiet:
+        time.sleep(0.02)
+        now = value()
+        if now != last:
+            last, since = now, time.monotonic()
+        assert time.monotonic() < end, f"it changes again and again, lately to {last}"
+    return last
+
+
 def read_until(conn, text, seconds=60):
     out = b""
     end = time.monotonic() + seconds

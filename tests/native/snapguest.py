@@ -55,6 +55,11 @@ def count(guest):
     return int(value)
 
 
+def goes_on(guest, value):
+    """Its "counter" gets beyond that."""
+    s.wait_until(lambda: count(guest) > value)
+
+
 def resume_claimed(guest, number=7):
     s.resume(guest.peer, claim=number)
     answer_to_claim(guest.peer, number)
