@@ -107,7 +107,7 @@ class Server:
             with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)
         for t in self.threads:
-            t.join(5)
+            t.join(netlab.PATIENT)
             assert not t.is_alive()
         self.udp.close()
         self.tcp.close()
@@ -140,7 +140,7 @@ class Stub:
     def __init__(self, guest, gateway=netlab.GATEWAY4):
         self.guest, self.gateway = guest, gateway
 
-    def ask(self, name, kind='A', tcp=False, timeout=5, udp_size=None):
+    def ask(self, name, kind='A', tcp=False, timeout=netlab.PATIENT, udp_size=None):
         q = question(name, kind, udp_size)
         data = self.exchange(q.pack(), tcp, timeout)
         answer = Answer(data)
@@ -148,7 +148,7 @@ class Stub:
         assert answer.record.q.qname == q.q.qname and answer.record.q.qtype == q.q.qtype
         return answer
 
-    def exchange(self, data, tcp=False, timeout=5):
+    def exchange(self, data, tcp=False, timeout=netlab.PATIENT):
         if tcp:
             with self.guest.connect(self.gateway, 53, timeout) as s:
                 s.sendall(len(data).to_bytes(2, 'big') + data)
@@ -191,7 +191,7 @@ class Resolver:
 
     def stop(self):
         self.process.terminate()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(netlab.PATIENT) == 0
 
     def kill(self):
         self.process.kill()

@@ -58,6 +58,10 @@ def mount(source, target, kind, flags=0):
     check(libc.mount(source.encode(), str(target).encode(), kind.encode() if kind else None, flags, None))
 
 
+# For what has to come: on a machine that is busy it may take its time.
+PATIENT = 60
+
+
 class Netns:
     """One that lives as long as this object."""
 
@@ -99,13 +103,13 @@ class Netns:
         with self.inside():
             return subprocess.Popen(command, text=True, **more)
 
-    def socket(self, family=socket.AF_INET, kind=socket.SOCK_STREAM, proto=0, timeout=5):
+    def socket(self, family=socket.AF_INET, kind=socket.SOCK_STREAM, proto=0, timeout=PATIENT):
         with self.inside():
             s = socket.socket(family, kind, proto)
         s.settimeout(timeout)
         return s
 
-    def connect(self, address, port, timeout=5):
+    def connect(self, address, port, timeout=PATIENT):
         s = self.socket(family_of(address), timeout=timeout)
         try:
             s.connect((address, port))
@@ -127,7 +131,7 @@ class Netns:
             s.bind((address, port))
         return s
 
-    def ping(self, address, size=8, timeout=2):
+    def ping(self, address, size=8, timeout=PATIENT):
         """Whether it answers."""
         self.sysctl('ipv4/ping_group_range', '0 0')
         six = ':' in address
@@ -226,7 +230,7 @@ class Netd:
             child.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
         # as large as what may be asked
         self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        self.peer.settimeout(20)
+        self.peer.settimeout(PATIENT)
         self.sequence = 0
         self.events = []
         self.process = spawn([str(BUILD / 'net/cube-netd')], [child.fileno()],
@@ -234,7 +238,7 @@ class Netd:
                                       CUBE_RESOLVER_SOCKET=str(runtime / 'resolver')))
         child.close()
 
-    def receive(self, timeout=20):
+    def receive(self, timeout=PATIENT):
         self.peer.settimeout(timeout)
         data, fds, _, _ = socket.recv_fds(self.peer, 400000, 16)
         assert data, 'cube-netd has ended'
@@ -257,7 +261,7 @@ class Netd:
                 raise NetdError(error, answer.get('message'))
             return answer, fds
 
-    def wait_event(self, op, timeout=5):
+    def wait_event(self, op, timeout=PATIENT):
         while True:
             for i, (event, answer) in enumerate(self.events):
                 if event == op:
@@ -274,7 +278,7 @@ class Netd:
 
     def stop(self):
         self.peer.close()
-        return self.process.wait(20)
+        return self.process.wait(PATIENT)
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
@@ -414,7 +418,7 @@ class Host:
     def remove(self, directory=None):
         """The same, waited for: its status, and what it says."""
         with self.start_removal(directory) as p:
-            _, said = p.communicate(timeout=30)
+            _, said = p.communicate(timeout=PATIENT)
         return p.returncode, said
 
     def sandbox(self, *rules, default='deny', **more):

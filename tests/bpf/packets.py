@@ -79,7 +79,7 @@ class Wire:
         flags = 0 if csum_start is None else 1
         os.write(self.tap, struct.pack('<BBHHHHH', flags, gso, header, gso_size, csum_start or 0, csum_offset, 0) + frame)
 
-    def receive(self, timeout=2, want=lambda frame: True):
+    def receive(self, timeout=netlab.PATIENT, want=lambda frame: True):
         """The next frame that is wanted, without its virtio header; None."""
         end = time.monotonic() + timeout
         while True:

@@ -54,7 +54,7 @@ static void on_event(const NetEventInfo *event, void *userdata) {
 }
 
 static void await(Answer *a) {
-        for (unsigned i = 0; !a->done && i < 1000; i++)
+        for (unsigned i = 0; !a->done && i < 3000; i++)
                 assert_ok(sd_event_run(loop, 20 * USEC_PER_MSEC));
         assert_true(a->done);
 }

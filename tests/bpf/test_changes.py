@@ -21,7 +21,7 @@ class Connection:
         with world.listen(address, port) as server:
             self.client = guest.connect(address, port)
             self.server, _ = server.accept()
-            self.server.settimeout(5)
+            self.server.settimeout(netlab.PATIENT)
         self.works()
 
     def works(self):
@@ -33,7 +33,6 @@ class Connection:
     def is_cut(self):
         """Both ends hear of it without doing anything."""
         for s in (self.client, self.server):
-            s.settimeout(1)
             with pytest.raises(ConnectionResetError):
                 s.recv(10)
         return True
@@ -85,10 +84,10 @@ def test_a_busy_connection_is_cut_at_both_ends(host, connect, address, upload):
                threading.Thread(target=pump, args=('receiver', lambda: receiver.recv(65536)))]
     for t in threads:
         t.start()
-    assert moving.wait(5)
+    assert moving.wait(netlab.PATIENT)
     s.policy()
     for t in threads:
-        t.join(3)
+        t.join(netlab.PATIENT)
         assert not t.is_alive()
     assert errors == {'sender': errno.ECONNRESET, 'receiver': errno.ECONNRESET}
     assert host.world.stat('TcpInCsumErrors') == 0
@@ -113,8 +112,8 @@ def test_an_inbound_connection_is_cut_when_inbound_ends(host):
     with guest.listen('0.0.0.0', 80) as server, host.world.connect(s.address4, 80) as client:
         inside, _ = server.accept()
         s.policy()
+        inside.settimeout(netlab.PATIENT)
         for end in (client, inside):
-            end.settimeout(1)
             with pytest.raises(ConnectionResetError):
                 end.recv(10)
 
@@ -125,15 +124,16 @@ def test_what_is_allowed_again_works_again(host):
     with host.world.udp('203.0.113.10', 9) as server, guest.udp(family=socket.AF_INET) as client:
         client.bind(('0.0.0.0', 4000))
         client.connect(('203.0.113.10', 9))
-        server.settimeout(0.3)
         client.send(b'one')
         assert server.recv(10) == b'one'
         s.policy()
         client.send(b'two')
-        with pytest.raises(TimeoutError):
-            server.recv(10)
         with pytest.raises(OSError):
             client.recv(10)
+        server.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            server.recv(10)
+        server.settimeout(netlab.PATIENT)
         s.policy(default='internet')
         client.send(b'three')
         assert server.recv(10) == b'three'
@@ -179,7 +179,7 @@ def test_a_guest_that_does_not_answer_can_not_keep_the_other_end(host):
         with remote:
             s.policy()
             remote.sendall(b'anybody?')
-            remote.settimeout(2)
+            remote.settimeout(netlab.PATIENT)
             with pytest.raises(ConnectionResetError):
                 remote.recv(10)
     reset = wire.receive(want=lambda f: is_ip(f, TCP) and f[47] & RST)
@@ -277,7 +277,7 @@ def test_before_a_sandbox_stops_the_hosts_connections_end_at_both_ends(host):
         unharmed = host.netns.connect(other.address4, 80)
         assert host.netd.call(netlab.QUIESCE, slot=s.slot)[0]['count'] == 2
         for end in ends:
-            end.settimeout(1)
+            end.settimeout(netlab.PATIENT)
             with pytest.raises((ConnectionAbortedError, ConnectionResetError)):
                 end.recv(10)
             end.close()
@@ -303,7 +303,7 @@ def test_no_connection_slips_through_while_it_is_closed(host):
     def hammer():
         while not stop.is_set():
             client = socket.socket()
-            client.settimeout(10)
+            client.settimeout(netlab.PATIENT)
             held.append((client, client.connect_ex((s.address4, 80))))
 
     with s.guest().listen('0.0.0.0', 80) as server:

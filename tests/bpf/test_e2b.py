@@ -7,7 +7,7 @@ import ipaddress
 
 import pytest
 
-from test_verdict import asks, quick, reaches  # noqa: F401 (a fixture)
+from test_verdict import asks, reaches
 
 ALL_TRAFFIC = '0.0.0.0/0'
 # What E2B denies whatever the user says, and with what else is special here.
@@ -83,7 +83,7 @@ def test_a_new_network_replaces_the_old_one(host):
         assert reached(guest, host.world) == expected
 
 
-def test_every_protocol_alike(host, quick):  # noqa: F811
+def test_every_protocol_alike(host):
     rules, default = policy_of(allow_out=[A], deny_out=[ALL_TRAFFIC])
     guest = host.sandbox(*rules, default=default).guest()
     assert asks(guest, host.world, A) and not asks(guest, host.world, DNS8)

@@ -18,7 +18,7 @@ FIREWALLS = {
 }
 
 
-def passes(guest, world, timeout=10):
+def passes(guest, world, timeout=netlab.PATIENT):
     """Whether a connection comes about; what a firewall drops without a word times out."""
     with world.listen(SERVER, 80):
         try:

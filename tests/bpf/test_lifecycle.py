@@ -16,7 +16,7 @@ from test_verdict import exchange, reaches
 SERVER, SERVER6 = '203.0.113.10', '2001:db8:1::10'
 
 
-def wait(condition, seconds=5):
+def wait(condition, seconds=netlab.PATIENT):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, 'it did not become true'
@@ -75,7 +75,7 @@ def test_no_leak_after_many(host):
         assert len(fds) == 2
         for fd in fds:
             os.close(fd)
-    wait(lambda: not links(host), 60)
+    wait(lambda: not links(host))
     wait(lambda: count() == before)
 
 
@@ -131,7 +131,7 @@ def test_news_of_links_that_nobody_listened_to_are_told_later(make_host):
     wait(lambda: elements(host, 'slots') == 0)
     told = []
     while 0 not in told:
-        told.append(host.netd.wait_event(netlab.EVENT_LINKS_GONE, 20)['slot'])
+        told.append(host.netd.wait_event(netlab.EVENT_LINKS_GONE)['slot'])
     assert 1 < len(told) < 20 and told[:-1] == [s.slot for s in doomed][:len(told) - 1]
 
 
@@ -171,7 +171,7 @@ def test_flows_and_policies_go_on_while_cube_netd_is_away(host):
         # what was given out is known to the new one, and what it makes does not collide
         assert host.sandbox().address4 != s.address4
         s.policy('allow 8.8.8.8')
-        inside.settimeout(1)
+        inside.settimeout(netlab.PATIENT)
         with pytest.raises(ConnectionResetError):
             inside.recv(10)
         assert reaches(guest, host.world, '8.8.8.8')
@@ -305,8 +305,9 @@ def test_a_host_without_uplink_gets_one_later(make_host):
     s = host.sandbox(default='internet')
     guest = s.guest()
     with pytest.raises(OSError):
-        guest.connect(SERVER, 80, timeout=1)
-    assert s.statistics()['denied'] == {'host': 1}
+        guest.connect(SERVER, 80, timeout=0.3)
+    # Once, or again where a second has passed.
+    assert set(s.statistics()['denied']) == {'host'}
     host.add_uplink()
     assert host.netd.wait_event(netlab.EVENT_UPLINK)['uplink'] == 'up0'
     assert reaches(guest, host.world, SERVER)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits, counters, and what is told of what was denied."""
 
+import time
+
 import netlab
 import pytest
 from packets import ACK, SYN, TCP, UDP, Wire, ethernet, ip, tcp, udp
@@ -98,9 +100,10 @@ def test_open_flows_have_a_limit_by_default(host, sandbox):
 
 def test_new_flows_a_second_have_a_limit(host, sandbox):
     sandbox.limits(flows_new=20)
+    begin = time.monotonic()
     connects(Wire(sandbox.tap), 80)
-    s = sandbox.statistics()
-    assert 20 <= s['flows_open'] <= 23 and set(s['denied']) == {'flows'}
+    s, took = sandbox.statistics(), time.monotonic() - begin
+    assert 20 <= s['flows_open'] <= 21 + 20 * took and set(s['denied']) == {'flows'}
 
 
 def test_limits_are_asked_before_the_hosts_conntrack(host, sandbox):
@@ -142,11 +145,13 @@ def test_what_was_not_told_is_counted_with_the_next_event(make_host):
 def test_a_guest_can_not_flood_the_journal(host):
     s = host.sandbox()
     wire = Wire(s.tap)
+    begin = time.monotonic()
     for port in range(1, 501):
         datagrams(wire, 1, port=port)
     s_ = s.statistics()
     host.netd.call(netlab.PING)
-    assert 10 <= len(host.netd.events) <= 20
+    # Ten at once, and ten a second.
+    assert 10 <= len(host.netd.events) <= 11 + 10 * (time.monotonic() - begin)
     assert s_['audit_lost'] + len(host.netd.events) == 500
 
 

@@ -53,8 +53,8 @@ def test_no_byte_is_lost_and_no_checksum_wrong(host, address, sends, receives):
     with host.world.listen(address, 80) as server, guest.connect(address, 80) as client:
         remote, _ = server.accept()
         with remote:
-            remote.settimeout(30)
-            client.settimeout(30)
+            remote.settimeout(netlab.PATIENT)
+            client.settimeout(netlab.PATIENT)
             for source, sink in ((client, remote), (remote, client)):
                 thread = threading.Thread(target=send, args=(source,))
                 thread.start()

@@ -4,6 +4,7 @@
 import os
 import subprocess
 
+import netlab
 import pytest
 from test_lifecycle import SERVER, links, tables
 from test_verdict import reaches
@@ -60,7 +61,7 @@ def test_free_slots_are_waited_for(host):
         with pytest.raises(subprocess.TimeoutExpired):
             p.wait(0.3)
         s.close()
-        assert p.wait(20) == 0
+        assert p.wait(netlab.PATIENT) == 0
     assert not links(host) and 'cubed' not in tables(host) and not any(name.isdigit() for name in os.listdir(host.directory))
 
 

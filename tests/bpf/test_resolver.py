@@ -217,7 +217,7 @@ def test_an_answer_closes_again_but_not_for_what_it_opened(lab):
     assert answer.ttls == [1]
     with one.host.world.listen(WEB, 80) as server, one.guest.connect(WEB, 80) as client:
         inside, _ = server.accept()
-        wait(lambda: not one.reaches(WEB, 81), 15)
+        wait(lambda: not one.reaches(WEB, 81))
         client.sendall(b'still')
         assert inside.recv(10) == b'still'
         # nor does a new generation of the same policy end it

@@ -72,7 +72,6 @@ def test_fragments_pass_with_their_first_one_only(host, sandbox, wire):
     sandbox.policy('allow 203.0.113.10 udp:9')
     whole = udp(V4, '203.0.113.10', 9, 9, bytes(1200))
     with host.world.udp('203.0.113.10', 9) as server:
-        server.settimeout(0.3)
         wire.send(ethernet(ip(V4, '203.0.113.10', UDP, whole[800:], ident=7, offset=800)))
         assert sandbox.statistics()['denied'] == {'fragment': 1}
         wire.send(ethernet(ip(V4, '203.0.113.10', UDP, whole[:800], ident=8, more=True)))
@@ -123,7 +122,7 @@ def test_path_mtu_is_learned(host, sandbox):
     with far.listen('192.0.2.2', 80) as server, guest.connect('192.0.2.2', 80) as client:
         s, _ = server.accept()
         with s:
-            s.settimeout(5)
+            s.settimeout(netlab.PATIENT)
             client.sendall(bytes(100000))
             got = 0
             while got < 100000:
@@ -224,9 +223,9 @@ def test_a_checksum_that_a_device_is_to_finish_is_finished(host, sandbox, wire, 
 def test_raw_protocols_follow_the_rule_for_any(host, sandbox, wire):
     with host.world.socket(socket.AF_INET, socket.SOCK_RAW, 253) as server:
         server.bind(('203.0.113.10', 0))
-        server.settimeout(0.5)
         wire.send(ethernet(ip(V4, '203.0.113.10', 253, b'something')))
         assert server.recv(100)[20:] == b'something'
+        server.settimeout(0.5)
         sandbox.policy('allow 203.0.113.10 tcp', 'allow 203.0.113.10 udp')
         wire.send(ethernet(ip(V4, '203.0.113.10', 253, b'something')))
         with pytest.raises(TimeoutError):

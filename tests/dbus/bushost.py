@@ -23,7 +23,7 @@ ROOT = '/org/cubed/Cube1'
 NOBODY = 65534
 
 
-def wait_for(what, condition, timeout=20):
+def wait_for(what, condition, timeout=60):
     end = time.monotonic() + timeout
     while True:
         value = condition()
@@ -36,9 +36,12 @@ def wait_for(what, condition, timeout=20):
 class Host:
     """The bus, what runs on it, and ways to call it."""
 
-    def __init__(self, directory, policies=(TOP / 'dbus/org.cubed.Cube1.conf',), own_network=False, guest_network=False):
-        """own_network: guests have a loopback of their own, on which any port is free. guest_network: each has one."""
+    def __init__(self, directory, policies=(TOP / 'dbus/org.cubed.Cube1.conf',), own_network=False, guest_network=False,
+                 patience='60s'):
+        """own_network: guests have a loopback of their own, on which any port is free. guest_network: each has one.
+        patience: for how long cubed waits for an answer on the bus."""
         self.dir = directory
+        self.patience = patience
         self.own_network = own_network
         self.processes = []
         self.hold = directory / 'hold'
@@ -46,7 +49,7 @@ class Host:
         self.envd_hold = directory / 'envd-hold'
         self.stop_hold = directory / 'stop-hold'
         self.env = dict(os.environ, DBUS_SYSTEM_BUS_ADDRESS=f'unix:path={directory}/bus', LC_ALL='C.UTF-8',
-                        SYSTEMD_BUS_TIMEOUT='3s', TERM='dumb', FAKE_NETWORK_HOLD=str(self.hold),
+                        SYSTEMD_BUS_TIMEOUT='60s', TERM='dumb', FAKE_NETWORK_HOLD=str(self.hold),
                         FAKE_ENVD_TAKEN=str(self.envd_taken), FAKE_ENVD_HOLD=str(self.envd_hold),
                         FAKE_STOP_HOLD=str(self.stop_hold))
         if guest_network:
@@ -75,6 +78,7 @@ class Host:
         argv = [FAKE_CUBED, AGENT_HARNESS]
         if self.own_network:
             argv = ['unshare', '--net', 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh', *argv]
+        argv = ['env', f'SYSTEMD_BUS_TIMEOUT={self.patience}', *argv]
         with open(self.log_path, 'w') as log:
             self.cubed = self.start(argv, stdout=subprocess.PIPE, stderr=log)
         assert self.cubed.stdout.readline() == b'ready\n', self.log_path.read_text()
@@ -128,7 +132,7 @@ class Host:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:
-                    process.wait(10)
+                    process.wait(30)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()

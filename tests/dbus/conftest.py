@@ -34,5 +34,16 @@ def polkit(host):
 
 
 @pytest.fixture
+def impatient(tmp_path_factory):
+    """Another host with polkit, whose cubed waits for no answer for longer than three seconds."""
+    why = missing()
+    if why:
+        pytest.skip(why)
+    with started_host(tmp_path_factory.mktemp('bus'), patience='3s') as host:
+        host.start_polkit()
+        yield host
+
+
+@pytest.fixture
 def guest(host):
     return host.create()

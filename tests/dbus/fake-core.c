@@ -332,6 +332,10 @@ static int on_deadline(sd_event_source *source, uint64_t usec, void *userdata) {
         return sandbox_kill(userdata, VMM_EXIT_TIMEOUT, NULL, NULL, NULL);
 }
 
+static int start_deadline(Sandbox *s) {
+        return sd_event_add_time_relative(s->manager->event, &s->priv->deadline, CLOCK_MONOTONIC, s->timeout_usec, 0, on_deadline, s);
+}
+
 void sandbox_unbind(Sandbox *s) {
         free(s->bound_client);
         s->bound_client = NULL;
@@ -380,7 +384,7 @@ int sandbox_create(Manager *m, const SandboxSpec *spec, SandboxDone done, void *
         r = start_agent(s);
         if (r >= 0 && s->timeout_usec != UINT64_MAX) {
                 s->deadline_usec = fake_now_usec() + s->timeout_usec;
-                r = sd_event_add_time_relative(m->event, &p->deadline, CLOCK_MONOTONIC, s->timeout_usec, 0, on_deadline, s);
+                r = start_deadline(s);
         }
         *ret = s;
         return r;
@@ -571,8 +575,9 @@ int sandbox_stop(Sandbox *s, SandboxDone done, void *userdata, sd_bus_error *err
 int sandbox_set_timeout(Sandbox *s, uint64_t timeout_usec, sd_bus_error *error) {
         s->timeout_usec = timeout_usec;
         s->deadline_usec = timeout_usec == UINT64_MAX ? UINT64_MAX : fake_now_usec() + timeout_usec;
+        s->priv->deadline = sd_event_source_disable_unref(s->priv->deadline);
         changed(s, "TimeoutUSec", "Deadline");
-        return 0;
+        return timeout_usec == UINT64_MAX ? 0 : start_deadline(s);
 }
 
 int sandbox_set_idle_timeout(Sandbox *s, uint64_t idle_timeout_usec, sd_bus_error *error) {

@@ -93,7 +93,7 @@ def test_request_id(host):
     calls = [subprocess.Popen(['busctl', '--system', 'call', NAME, ROOT, f'{NAME}.Manager', 'CreateSandbox', 'sa{sv}',
                                'template:python', '1', 'request-id', 's', 'one'], env=host.env,
                               stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = {c.communicate(timeout=30)[0] for c in calls}
+    answers = {c.communicate(timeout=60)[0] for c in calls}
     assert len(answers) == 1 and len(host.ids()) == 1
     again = host.call(*MANAGER, 'CreateSandbox', 'sa{sv}', 'template:python', '1', 'request-id', 's', 'one')
     assert {again.stdout} == answers
@@ -207,7 +207,7 @@ def test_envd(host, guest):
         return host.call(sandbox(guest), 'Sandbox', 'ServeEnvd', 'a{sv}', str(len(options)), *(a for o in options for a in o))
 
     def variables(token):
-        c = http.client.HTTPConnection('127.0.0.1', port, timeout=30)
+        c = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
         c.request('GET', '/envs', headers={'X-Access-Token': token})
         r = c.getresponse()
         body = json.loads(r.read())
@@ -231,20 +231,21 @@ def test_envd(host, guest):
 
 
 def test_envd_is_as_the_template_says(host):
+    guest = host.create('--template=daemon')
+    path = f'/tmp/envd-of-a-template-{os.getpid()}'
     with socket.socket(socket.AF_INET6) as s:
         s.bind(('::', 0))
         port = s.getsockname()[1]
-    guest = host.create('--template=daemon')
 
     def owner(*options):
         given = ('port', 'u', str(port)), *options
         assert host.call(sandbox(guest), 'Sandbox', 'ServeEnvd', 'a{sv}', str(len(given)), *(a for o in given for a in o)).returncode == 0
-        c = http.client.HTTPConnection('127.0.0.1', port, timeout=30)
-        c.request('POST', '/files?path=/tmp/envd-of-a-template', b'', {'Content-Type': 'application/octet-stream'})
+        c = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
+        c.request('POST', f'/files?path={path}', b'', {'Content-Type': 'application/octet-stream'})
         assert c.getresponse().status == 200
         c.close()
-        uid = os.stat('/tmp/envd-of-a-template').st_uid
-        os.unlink('/tmp/envd-of-a-template')
+        uid = os.stat(path).st_uid
+        os.unlink(path)
         return pwd.getpwuid(uid).pw_name
 
     optional = 'user-optional', 'b', 'true'

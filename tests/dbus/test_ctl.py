@@ -94,20 +94,18 @@ def test_slow_reader_holds_the_writer_back(host, guest):
     assert memory < 32 * 1024
     p.stdout.read(1000)
     p.stdout.close()
-    assert p.wait(20) == 128 + signal.SIGPIPE
+    assert p.wait(60) == 128 + signal.SIGPIPE
 
 
 def test_closed_stdout_is_a_broken_pipe(host, guest):
-    p = host.run('bash', '-c', '"$0" exec "$1" -- yes | head -n1; echo ${PIPESTATUS[0]}', CUBECTL, guest, timeout=20)
+    p = host.run('bash', '-c', '"$0" exec "$1" -- yes | head -n1; echo ${PIPESTATUS[0]}', CUBECTL, guest, timeout=60)
     assert p.stdout == f'y\n{128 + signal.SIGPIPE}\n'
 
 
 def test_output_left_open_by_a_child(host, guest):
     """The command has ended; what it left behind does not hold us for ever."""
-    started = time.monotonic()
-    result = host.ctl('exec', guest, '--', 'sh', '-c', 'sleep 60 & echo done')
+    result = host.ctl('exec', guest, '--', 'sh', '-c', 'sleep 1000 & echo done', timeout=60)
     assert result.returncode == 0 and result.stdout == 'done\n'
-    assert time.monotonic() - started < 15
 
 
 def start(host, *argv, **kwargs):
@@ -123,17 +121,17 @@ def test_signals_reach_the_guest(host, guest, number):
     assert p.stdout.readline() == 'ready\n'
     p.send_signal(number)
     assert p.stdout.readline().strip() == number.name[3:]
-    assert p.wait(20) == 3
+    assert p.wait(60) == 3
 
 
 def test_twice_kills(host, guest):
-    p = start(host, 'exec', guest, '--', 'sh', '-c', 'trap "" INT; echo ready; while :; do sleep 0.1; done')
+    """The first one has arrived before: two that wait for a process are one."""
+    p = start(host, 'exec', guest, '--', 'sh', '-c', 'trap "echo INT" INT; echo ready; while :; do sleep 0.1; done')
     assert p.stdout.readline() == 'ready\n'
     p.send_signal(signal.SIGINT)
-    time.sleep(0.2)
-    assert p.poll() is None
+    assert p.stdout.readline() == 'INT\n' and p.poll() is None
     p.send_signal(signal.SIGINT)
-    assert p.wait(20) == 128 + 9
+    assert p.wait(60) == 128 + 9
 
 
 def test_killed_client_takes_its_sandbox_along(host):
@@ -155,7 +153,7 @@ def test_sandbox_ends_meanwhile(host):
     p = start(host, 'run', '--', 'sh', '-c', 'echo ready; sleep 100', stderr=subprocess.PIPE)
     assert p.stdout.readline() == 'ready\n'
     host.ctl('kill', host.ids()[0])
-    _, error = p.communicate(timeout=20)
+    _, error = p.communicate(timeout=60)
     assert p.returncode == 255 and 'killed' in error
 
 
@@ -178,7 +176,7 @@ class Terminal:
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.text = ''
 
-    def expect(self, pattern, timeout=20):
+    def expect(self, pattern, timeout=60):
         end = time.monotonic() + timeout
         while not (match := re.search(pattern, self.text)):
             ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
@@ -226,14 +224,13 @@ def test_terminal(terminal):
     t.send('until [ "$(stty size)" = "40 12""0" ]; do sleep 0.1; done; stty size\n')
     t.expect('40 120')
     # a raw terminal: Ctrl-C is a byte that the guest's line discipline makes a signal of
-    t.send('sleep 100\n')
-    t.expect('sleep 100')
-    time.sleep(0.3)
+    t.send('sh -c "echo asleep$((1+1)); exec sleep 1000"\n')
+    t.expect('asleep2')
     t.send('\x03')
     t.send('echo again$((1+1))\n')
     t.expect('again2')
     t.send('exit 5\n')
-    assert t.process.wait(20) == 5
+    assert t.process.wait(60) == 5
     assert t.is_restored()
 
 
@@ -242,7 +239,7 @@ def test_terminal_is_restored_when_terminated(terminal):
     t.expect('ready')
     assert not t.is_restored()
     t.process.send_signal(signal.SIGTERM)
-    assert t.process.wait(20) == 128 + 15
+    assert t.process.wait(60) == 128 + 15
     assert t.is_restored()
 
 
@@ -251,14 +248,14 @@ def test_terminal_in_raw_mode_passes_all_bytes(terminal):
     t.expect('ready')
     t.send('\x03\x04\x1a\x11\x13\x00')
     t.expect('03 04 1a 11 13 00')
-    assert t.process.wait(20) == 0
+    assert t.process.wait(60) == 0
 
 
 def test_shell(host, guest):
     t = Terminal(host, 'shell', guest)
     t.send('echo "$0/$TERM"; exit\n')
     t.expect(r'(bash|sh)/xterm')
-    t.process.wait(20)
+    t.process.wait(60)
     t.close()
 
 
@@ -326,7 +323,7 @@ def test_copy_writes_into_nothing_that_stands_there(host, guest, tmp_path):
     names = ('pipe', 'sub/null', 'sub/link')
     for name in names:
         (there / name).write_text(name)
-    assert host.ctl('cp', '-r', f'{guest}:{there}', back, timeout=20).returncode == 0
+    assert host.ctl('cp', '-r', f'{guest}:{there}', back, timeout=60).returncode == 0
     for name in names:
         assert stat.S_ISREG((back / 'there' / name).lstat().st_mode) and (back / 'there' / name).read_text() == name
     assert stat.S_ISFIFO(outside.lstat().st_mode)
@@ -392,7 +389,7 @@ def test_forward(host, guest):
         assert received == data[::-1]
         c.close()
     p.send_signal(signal.SIGINT)
-    assert p.wait(20) == 0
+    assert p.wait(60) == 0
     assert 'not [LOCAL:]PORT' in host.ctl('forward', guest, '99999').stderr
     server.close()
 
@@ -561,7 +558,7 @@ def test_template_build_cancel(host, tmp_path):
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert p.stderr.readline()
     p.send_signal(signal.SIGINT)
-    out, error = p.communicate(timeout=20)
+    out, error = p.communicate(timeout=60)
     assert p.returncode == 1 and out == '' and 'anceled' in error
 
 

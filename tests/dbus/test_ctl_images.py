@@ -167,7 +167,7 @@ def test_an_interrupt_ends_it_and_leaves_nothing(host, tmp_path, number):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**host.env, 'TMPDIR': str(tmp_path / 'place')})
         silent.accept()
         p.send_signal(number)
-        out, error = p.communicate(timeout=30)
+        out, error = p.communicate(timeout=60)
     assert p.returncode == 1 and out == b'' and b'interrupted' in error
     assert list((tmp_path / 'place').iterdir()) == []
 

@@ -52,7 +52,7 @@ def test_policy_show(host):
 def test_two_at_once(host, guest):
     rules = [f'8.8.8.{n}' for n in range(12)]
     calls = [subprocess.Popen([CUBECTL, 'policy', 'allow', guest, rule], env=host.env) for rule in rules]
-    assert [c.wait(30) for c in calls] == [0] * len(rules)
+    assert [c.wait(60) for c in calls] == [0] * len(rules)
     assert sorted(shown(host, guest)['allow']) == sorted(rules)
 
 

@@ -9,11 +9,12 @@ import os
 import select
 import subprocess
 import tempfile
-import time
 import unittest
 
 import dbus
 import dbusmock
+
+from bushost import wait_for
 
 DRIVER = os.environ.get("SCOPE_DRIVER",
                         os.path.join(os.environ.get("CUBE_BUILD", "build"), "tests/dbus/scope-driver"))
@@ -35,6 +36,7 @@ class TestScope(dbusmock.DBusTestCase):
         for name, signature in (("Subscribe", ""), ("UnrefUnit", "s"), ("RefUnit", "s"), ("ResetFailedUnit", "s"),
                                 ("KillUnit", "ssi"), ("SetUnitProperties", "sba(sv)")):
             self.obj.AddMethod(IFACE, name, signature, "", "")
+        self.obj.AddMethod(IFACE, "Taken", "", "i", "ret = getattr(self, 'taken', 0)")
         self.start_driver(DRIVER)
 
     def start_driver(self, *command):
@@ -43,7 +45,7 @@ class TestScope(dbusmock.DBusTestCase):
 
     def end_driver(self):
         self.driver.stdin.close()
-        self.assertEqual(self.driver.wait(10), 0)
+        self.assertEqual(self.driver.wait(60), 0)
         self.driver.stdout.close()
 
     def tearDown(self):
@@ -54,7 +56,7 @@ class TestScope(dbusmock.DBusTestCase):
     def tell(self, *lines):
         self.driver.stdin.write("".join(line + "\n" for line in lines).encode())
 
-    def line(self, timeout=10):
+    def line(self, timeout=60):
         ready, _, _ = select.select([self.driver.stdout], [], [], timeout)
         self.assertTrue(ready, "the driver says nothing")
         return self.driver.stdout.readline().decode().strip()
@@ -66,15 +68,24 @@ class TestScope(dbusmock.DBusTestCase):
         return [args for _, member, args in self.obj.GetCalls() if member == name]
 
     def wait_call(self, name, number=1):
-        deadline = time.monotonic() + 5
-        while len(self.calls(name)) < number:
-            self.assertLess(time.monotonic(), deadline, f"PID 1 was never asked for {name}")
-            time.sleep(0.02)
+        wait_for(f"PID 1 to be asked for {name}", lambda: len(self.calls(name)) >= number)
         return self.calls(name)[number - 1]
 
     def refuse_starts(self, code):
         """A StartTransientUnit of our own instead of the template's."""
         self.obj.AddMethod(IFACE, "StartTransientUnit", "ssa(sv)a(sa(sv))", "o", code)
+
+    # Calls that a method with this takes are told from those that came before it was there: see taken().
+    TAKES = "self.taken = getattr(self, 'taken', 0) + 1"
+
+    def take_starts(self):
+        self.refuse_starts(f"{self.TAKES}; ret = dbus.ObjectPath('{MAIN}/job/7')")
+
+    def taken(self):
+        return dbus.Interface(self.obj.proxy_object, IFACE).Taken()
+
+    def wait_taken(self, number):
+        wait_for(f"{number} calls to be taken", lambda: self.taken() >= number)
 
     def job_removed(self, result, path=MAIN + "/job/7", unit=NAME):
         self.obj.EmitSignal(IFACE, "JobRemoved", "uoss", [dbus.UInt32(7), dbus.ObjectPath(path), unit, result])
@@ -105,8 +116,8 @@ class TestScope(dbusmock.DBusTestCase):
     def test_done_only_with_its_own_job(self):
         self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")
         self.tell("start " + NAME)
+        # its answer is on its way by then, before any signal
         self.wait_call("StartTransientUnit")
-        time.sleep(0.1)
         self.job_removed("done", path=MAIN + "/job/8")
         self.assertTrue(self.silent())
         self.job_removed("done")
@@ -123,7 +134,6 @@ class TestScope(dbusmock.DBusTestCase):
         for result in ("failed", "timeout", "canceled"):
             self.tell("start " + NAME)
             self.wait_call("StartTransientUnit", ("failed", "timeout", "canceled").index(result) + 1)
-            time.sleep(0.1)
             self.job_removed(result)
             line = self.line()
             self.assertTrue(line.startswith("error "), line)
@@ -138,7 +148,7 @@ class TestScope(dbusmock.DBusTestCase):
         self.assertEqual(len(self.calls("StartTransientUnit")), 1)
         # Nothing was made that a reference could be dropped on.
         self.tell("free")
-        time.sleep(0.2)
+        self.assertTrue(self.silent())
         self.assertEqual(self.calls("UnrefUnit"), [])
 
     THERE = "raise dbus.exceptions.DBusException('there', name='org.freedesktop.systemd1.UnitExists')"
@@ -146,7 +156,7 @@ class TestScope(dbusmock.DBusTestCase):
     def test_a_left_over_unit_is_reset_and_tried_again_for_a_while(self):
         self.refuse_starts(self.THERE)
         self.tell("start " + NAME)
-        self.assertEqual(self.line(30), "error org.freedesktop.systemd1.UnitExists: there")
+        self.assertEqual(self.line(), "error org.freedesktop.systemd1.UnitExists: there")
         resets, starts = self.calls("ResetFailedUnit"), self.calls("StartTransientUnit")
         self.assertEqual(len(starts), len(resets) + 1)
         self.assertTrue(len(starts) > 2 and all(s == starts[0] for s in starts))
@@ -156,8 +166,8 @@ class TestScope(dbusmock.DBusTestCase):
         self.refuse_starts(self.THERE)
         self.tell("start " + NAME)
         self.wait_call("ResetFailedUnit", 3)
-        self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")
-        self.wait_call("StartTransientUnit", len(self.calls("StartTransientUnit")) + 1)
+        self.take_starts()
+        self.wait_taken(1)
         self.job_removed("done")
         self.assertEqual(self.line(), "done")
 
@@ -168,8 +178,8 @@ class TestScope(dbusmock.DBusTestCase):
         self.refuse_starts(self.AWAY)
         self.tell("start " + NAME)
         self.wait_call("StartTransientUnit", 3)
-        self.refuse_starts(f"ret = dbus.ObjectPath('{MAIN}/job/7')")
-        self.wait_call("StartTransientUnit", len(self.calls("StartTransientUnit")) + 1)
+        self.take_starts()
+        self.wait_taken(1)
         starts = self.calls("StartTransientUnit")
         self.assertTrue(all(s == starts[0] for s in starts))
         self.job_removed("done")
@@ -180,18 +190,18 @@ class TestScope(dbusmock.DBusTestCase):
             self.tell(command)
             self.wait_call(name, 2)
             self.assertTrue(self.silent())
-            self.obj.AddMethod(IFACE, name, signature, "", "")
-            n = len(self.calls(name))
-            self.wait_call(name, n + 1)
+            before = self.taken()
+            self.obj.AddMethod(IFACE, name, signature, "", self.TAKES)
+            self.wait_taken(before + 1)
             if answer:
                 self.assertEqual(self.line(), answer)
-            time.sleep(0.2)
-            self.assertEqual(len(self.calls(name)), n + 1)
+            self.assertTrue(self.silent())
+            self.assertEqual(self.taken(), before + 1)
 
     def test_a_pid_1_that_stays_away_is_an_error(self):
         self.refuse_starts(self.AWAY)
         self.tell("start " + NAME)
-        self.assertEqual(self.line(30), "error org.freedesktop.DBus.Error.NoReply: away")
+        self.assertEqual(self.line(), "error org.freedesktop.DBus.Error.NoReply: away")
 
     def test_started_and_not_told(self):
         """PID 1 went away behind the start: the process is where it is to be."""

@@ -142,7 +142,7 @@ class Gateway:
         if not self.process:
             return
         self.process.terminate()
-        status = self.process.wait(30)
+        status = self.process.wait(60)
         self.process = None
         assert status == 0, self.log()
 

@@ -82,7 +82,7 @@ class Ingress:
     def stop(self):
         if self.process:
             self.process.terminate()
-            self.process.wait(30)
+            self.process.wait(60)
         self.process = None
 
     def end(self):

@@ -15,7 +15,7 @@ def test_without_a_bus_it_ends_to_be_started_again(alone):
     bus = alone.host.processes[0]
     bus.kill()
     bus.wait()
-    assert alone.process.wait(30) == 1
+    assert alone.process.wait(60) == 1
     alone.process = None
 
 

@@ -175,7 +175,7 @@ class Redirect(http.server.BaseHTTPRequestHandler):
 @pytest.mark.parametrize('place', ['inside.test', '127.0.0.2', 'localhost', '169.254.169.254', '[::1]', '[::ffff:127.0.0.2]'])
 def test_nor_where_a_registry_sends_one(client, gateway, fetching, registry, place):
     inside = Silent('127.0.0.2')
-    server = http.server.ThreadingHTTPServer(('127.0.0.1', free_port()), Redirect)
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Redirect)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(registry.directory / 'certs/ca.crt', registry.directory / 'key')
     server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -374,7 +374,7 @@ def test_a_relay_ends_with_its_connection(relay):
         s, answer = ask_relay(connect, '127.0.0.1', server.getsockname()[1])
     assert answer == 0
     ours.close()
-    assert process.wait(30) == 0 and s.recv(1) == b''
+    assert process.wait(60) == 0 and s.recv(1) == b''
 
 
 @pytest.mark.parametrize('program', [FETCH, RELAY])
@@ -386,8 +386,10 @@ def test_neither_goes_on_with_what_it_can_not_read(program, packets):
     script = f'exec 3<&{fd}; [ {fd} = 3 ] || exec {fd}<&-; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$0"'
     with subprocess.Popen(['bash', '-c', script, program], pass_fds=[fd], stderr=subprocess.PIPE) as process:
         theirs.close()
-        for p in packets:
-            ours.send(p)
+        # It may have ended at the first one.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for p in packets:
+                ours.send(p)
         ours.close()
         error = process.stderr.read().decode()
     assert process.returncode in (0, 1) and error.count('\n') <= 1, error

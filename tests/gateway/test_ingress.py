@@ -367,8 +367,9 @@ def test_a_killed_one_is_gone_when_its_client_is_told_so(ingress, guest):
     not_found(one(ingress, g.host(ENVD), '/health'), g.id)
 
 
-def test_one_that_ends_by_itself_is_gone(ingress, guest):
-    g = guest(timeout=1)
+def test_one_that_ends_by_itself_is_gone(ingress, guest, client):
+    g = guest()
+    client.call('POST', f'/sandboxes/{g.id}/timeout', {'timeout': 1}, 204)
     wait_for('its end', lambda: g.id not in ingress.routes())
     not_found(one(ingress, g.host(ENVD), '/health'), g.id)
 
@@ -574,7 +575,7 @@ def with_variables(ingress):
 
 
 def test_who_does_not_come_to_the_end_of_a_head_is_cut_off(with_variables, ingress):
-    with_variables(HEAD_TIME='300ms')
+    with_variables(HEAD_TIME='2s')
     assert raw(ingress, b'GET / HTTP/1.1\r\nHost: x\r\nX-').startswith(b'HTTP/1.1 408')
 
 

@@ -44,7 +44,7 @@ class Haproxy:
                         s.sendall(answer)
 
     def next(self):
-        return self.lines.get(timeout=30)
+        return self.lines.get(timeout=60)
 
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
@@ -90,7 +90,7 @@ def test_an_answer_waits_until_haproxy_has_confirmed(haproxy, client):
     def slow(line):
         if line.startswith('add map /dev/null '):
             asked.set()
-            assert go_on.wait(30)
+            assert go_on.wait(60)
         return good(line)
     h = haproxy(slow)
     while not h.next().startswith('commit'):
@@ -98,10 +98,10 @@ def test_an_answer_waits_until_haproxy_has_confirmed(haproxy, client):
     done = []
     creating = threading.Thread(target=lambda: done.append(client.create()))
     creating.start()
-    assert asked.wait(30)
+    assert asked.wait(60)
     assert not done and client.call('GET', '/health', status=204) is None
     go_on.set()
-    creating.join(30)
+    creating.join(60)
     assert done
 
 

@@ -96,9 +96,10 @@ def cubed(gateway):
             guests = pathlib.Path(f'/proc/{pid}/task/{pid}/children').read_text().split()
             gateway.host.cubed.kill()
             gateway.host.cubed.wait()
-            # They are processes, which end with nobody.
+            # They are processes, which end with nobody, unless they had ended before.
             for guest in guests:
-                os.kill(int(guest), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(guest), signal.SIGKILL)
 
         start = staticmethod(gateway.host.start_cubed)
     yield Cubed

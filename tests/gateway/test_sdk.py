@@ -13,6 +13,10 @@ pytestmark = pytest.mark.skipif("CUBE_E2B_SDK" not in os.environ,
                                 reason="CUBE_E2B_SDK names no environment with e2b; dev/test makes one")
 
 
+# As in tests/e2b/py/run.py: threads of the SDK abort an interpreter that ends, now and then.
+LEAVE = '\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n'
+
+
 @pytest.fixture(scope='module')
 def sdk(started):
     with started.on_loopback() as url, routed(started.host) as guests:
@@ -20,7 +24,7 @@ def sdk(started):
 
         def run(code):
             env = {'PATH': os.environ['PATH'], 'E2B_API_URL': url, 'E2B_SANDBOX_URL': guests, 'E2B_API_KEY': key}
-            result = subprocess.run([os.environ['CUBE_E2B_SDK'] + '/bin/python', '-c', textwrap.dedent(code)], env=env, text=True,
+            result = subprocess.run([os.environ['CUBE_E2B_SDK'] + '/bin/python', '-c', textwrap.dedent(code) + LEAVE], env=env, text=True,
                                     timeout=300, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             assert result.returncode == 0, result.stdout
         yield run

@@ -403,7 +403,7 @@ def test_the_list_has_ones_own_once(client):
 
 
 def test_tenants_dont_see_each_others(gateway, client):
-    tenant = re.search(r'CUBE_TENANT=(\w+)', gateway.log().splitlines()[-1])[1]
+    tenant = re.findall(r'CUBE_TENANT=(\w+) CUBE_ACTOR=0 key created', gateway.log())[-1]
     build = built(client, 'secret')
     other = gateway.client()
     for ref in ('secret', build['templateID'], f'{tenant}..secret', f'{tenant}/secret', f"secret:{build['buildID']}"):

@@ -23,7 +23,7 @@ INSTALLED = "/usr/lib/cube/code-interpreter/code-interpreter"
 ENTER = 'mount --rbind /proc "$1/proc"; mount --rbind /dev "$1/dev"; exec chroot "$@"'
 
 
-def wait_for(what, condition, timeout=30):
+def wait_for(what, condition, timeout=60):
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
@@ -84,7 +84,7 @@ class Server:
     def __exit__(self, *_):
         self.process.terminate()
         try:
-            self.stderr = self.process.communicate(timeout=30)[1]
+            self.stderr = self.process.communicate(timeout=60)[1]
         finally:
             self._kill()
             with contextlib.suppress(FileNotFoundError):

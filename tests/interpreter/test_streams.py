@@ -197,9 +197,11 @@ def test_a_child_that_ends_is_replaced(server, language, code, how):
 
 
 def test_an_uncaught_error_of_a_timer_ends_nothing(server):
-    server.run("here = 1; fired = new Promise((resolve) => setTimeout(() => { resolve(2); throw new Error('late') }, 500)); 0",
-               language="js")
-    execution = server.run("await fired; await new Promise((resolve) => setTimeout(resolve, 1)); here", language="js")
+    server.run("""here = 1; now = false
+fired = new Promise((resolve) => {
+    const timer = setInterval(() => { if (now) { clearInterval(timer); resolve(2); throw new Error('late') } }, 10)
+}); 0""", language="js")
+    execution = server.run("now = true; await fired; await new Promise((resolve) => setTimeout(resolve, 1)); here", language="js")
     assert execution.main["text"] == "1" and "late" in execution.stderr
 
 

@@ -219,7 +219,7 @@ def nothing_left_since(before, but=()):
         now = leftovers()
         return {key: (before[key], now[key]) for key in before if key not in but and now[key] != before[key]}
     try:
-        wait_for("everything to be as before", lambda: not differences(), timeout=15)
+        wait_for("everything to be as before", lambda: not differences())
     except AssertionError as e:
         raise AssertionError(f"left behind (before, after): {differences()}") from e
 

@@ -118,7 +118,7 @@ def echoes(s, text=b"hello"):
             return s.recv(100) == text
         except (TimeoutError, ConnectionRefusedError):
             return False
-    wait_for(f"{s.getpeername()[0]} to answer", once, timeout=20)
+    wait_for(f"{s.getpeername()[0]} to answer", once)
 
 
 def answers(s, text=b"hello"):

@@ -114,7 +114,7 @@ class Conn:
 
     def __init__(self, sock):
         self.sock = sock
-        sock.settimeout(30)
+        sock.settimeout(60)
 
     def send(self, type, data=b"", id=0, flags=0):
         self.sock.sendall(frame(type, data, id, flags))
@@ -149,7 +149,7 @@ class Agent:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path("control.sock"))
         self.listener.listen()
-        self.listener.settimeout(30)
+        self.listener.settimeout(60)
         self.errors = open(self.path("stderr"), "w+")
         self.process = subprocess.Popen(
             ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child", *(["--net"] if net else []),
@@ -215,7 +215,7 @@ class Agent:
 
     def open(self):
         s = socket.socket(socket.AF_UNIX)
-        s.settimeout(30)
+        s.settimeout(60)
         s.connect(self.path("stream.sock"))
         return Conn(s)
 
@@ -299,7 +299,7 @@ class Agent:
             except OSError:
                 self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(10)
+            code = self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = "did not end"
@@ -311,14 +311,26 @@ class Agent:
         return code, text
 
 
-def until(condition, seconds=10):
+def until(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "did not come true"
         time.sleep(0.01)
 
 
-def read_until(conn, text, seconds=10):
+def settled(value, quiet=0.3):
+    """What it is once it has not changed for so many seconds."""
+    last, since, end = value(), time.monotonic(), time.monotonic() + 60
+    while time.monotonic() - since < quiet:
+        time.sleep(0.02)
+        now = value()
+        if now != last:
+            last, since = now, time.monotonic()
+        assert time.monotonic() < end, f"it changes again and again, lately to {last}"
+    return last
+
+
+def read_until(conn, text, seconds=60):
     out = b""
     end = time.monotonic() + seconds
     while text not in out:

@@ -38,7 +38,7 @@ class Envd:
             fields["TOKEN"] = token
         self.agent.call(ENVD, PORT=self.port, **fields)
 
-    def connect(self, timeout=30):
+    def connect(self, timeout=60):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def headers(self, user=None, **more):

@@ -143,7 +143,7 @@ class HostileGuest(Guest):
         with theirs:
             while (m := self.peer.reply(self.peer.send(v.Op.STREAM, records, [theirs.fileno()]))).error == -ENOTCONN:
                 pass
-        ours.settimeout(20)
+        ours.settimeout(TIMEOUT)
         return ours, m
 
     # What is seen of the VMM

@@ -12,6 +12,8 @@ from test_devices import OK, Guest, disk_files, parse_frame, with_disks
 
 RANDOM_POINTS = 200 if os.environ.get('CUBE_LONG') == '1' else 40
 HOSTILE_FILES = 2000 if os.environ.get('CUBE_LONG') == '1' else 300
+# How far "counter" can come between what is asked of it and what is done, on a host that is busy.
+SOON = 10_000
 
 
 def state(peer):
@@ -51,6 +53,11 @@ def count(guest):
     value, bad = out.split()
     assert (status, bad) == (0, b'0')
     return int(value)
+
+
+def goes_on(guest, value):
+    """Its "counter" gets beyond that."""
+    s.wait_until(lambda: count(guest) > value)
 
 
 def resume_claimed(guest, number=7):

@@ -263,7 +263,7 @@ def rollback(peer, snapshot, overlay=None):
         peer.request(v.Op.ROLLBACK, roles(files), fds)
 
 
-def wait_until(condition, timeout=10):
+def wait_until(condition, timeout=60):
     until = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < until

@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 
-from agentlib import OK, STDERR, STDIN, STDOUT, S_PROCESS, body, pattern, sanitized
+from agentlib import OK, STDERR, STDIN, STDOUT, S_PROCESS, body, pattern, sanitized, settled
 
 
 def test_50_megabytes_out(agent, tmp_path):
@@ -52,8 +52,7 @@ def test_slow_reader_keeps_memory_flat(fresh):
     pid = a.exec("sh", "-c", "yes & exec yes >&2")
     out, err = a.attach(pid, STDOUT), a.attach(pid, STDERR)
     out.read(1 << 20)
-    time.sleep(0.2)
-    before = a.rss()
+    before = settled(a.rss)
     for _ in range(20):
         out.read(1 << 16)
         time.sleep(0.05)
@@ -75,10 +74,9 @@ def test_reader_that_leaves_is_sigpipe(agent):
 
 
 def test_idle_reader_that_leaves_closes_the_pipe(agent):
-    pid = agent.exec("sh", "-c", "read x; echo one; sleep 0.1; echo two; echo no >&2")
+    pid = agent.exec("sh", "-c", "read x; for i in $(seq 600); do echo $i; sleep 0.1; done; echo no >&2")
     c = agent.attach(pid, STDOUT)
     c.close()
-    time.sleep(0.2)
     agent.attach(pid, STDIN).sock.sendall(b"\n")
     assert agent.wait(pid)["EXIT_SIGNAL"] == signal.SIGPIPE
     assert agent.output(pid, STDERR) == b""

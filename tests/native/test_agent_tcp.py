@@ -15,7 +15,7 @@ def serve(family, address):
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.bind((address, 0))
     s.listen()
-    s.settimeout(10)
+    s.settimeout(60)
     return s, s.getsockname()[1]
 
 

@@ -321,7 +321,7 @@ def test_uploads_that_are_refused(envd, work):
 
 
 def test_no_room(envd, work):
-    with socket.create_connection(("127.0.0.1", envd.port), 30) as s:
+    with socket.create_connection(("127.0.0.1", envd.port), 60) as s:
         s.sendall(f"POST {target(work / 'f')} HTTP/1.1\r\nX-Access-Token: {TOKEN}\r\nContent-Type: application/octet-stream\r\n"
                   f"Content-Length: {1 << 60}\r\n\r\n".encode())
         assert s.recv(65536).startswith(b"HTTP/1.1 507 ")
@@ -332,7 +332,7 @@ def test_no_room(envd, work):
 
 def test_a_client_that_goes_away_in_the_middle(envd, work):
     before = envd.agent.fds()
-    with socket.create_connection(("127.0.0.1", envd.port), 30) as s:
+    with socket.create_connection(("127.0.0.1", envd.port), 60) as s:
         s.sendall(f"POST {target(work / 'f')} HTTP/1.1\r\nX-Access-Token: {TOKEN}\r\nContent-Type: application/octet-stream\r\n"
                   f"Content-Length: 1000\r\n\r\nabc".encode())
         until(lambda: (work / "f").exists() and (work / "f").read_bytes() == b"abc")
@@ -355,7 +355,7 @@ def get_with_body(envd, path, body):
 def test_an_upload_waits_while_the_disk_is_frozen(fresh, work):
     agent = fresh()
     envd = Envd(agent)
-    with socket.create_connection(("127.0.0.1", envd.port), 30) as s:
+    with socket.create_connection(("127.0.0.1", envd.port), 60) as s:
         s.sendall(f"POST {target(work / 'f')} HTTP/1.1\r\nContent-Type: application/octet-stream\r\nContent-Length: 6\r\n\r\nabc".encode())
         until(lambda: (work / "f").exists() and (work / "f").read_bytes() == b"abc")
         agent.call(FREEZE, FREEZE_DISK=1)

@@ -109,7 +109,7 @@ def test_a_browser_may_ask_first(envd):
 
 
 def test_what_is_no_http(envd):
-    with socket.create_connection(("127.0.0.1", envd.port), 30) as s:
+    with socket.create_connection(("127.0.0.1", envd.port), 60) as s:
         s.sendall(b"POST /health HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n")
         answer = b""
         while piece := s.recv(65536):

@@ -539,7 +539,7 @@ def test_a_listener_that_does_not_read_holds_the_program_up(envd):
 
 def test_time_out(envd):
     with envd.start("/bin/sh", "-c", "trap '' TERM; echo x; read y < %s" % fifo(envd, "never"),
-                    headers={"Connect-Timeout-Ms": "300"}) as s:
+                    headers={"Connect-Timeout-Ms": "2000"}) as s:
         pid = pid_of(s)
         with ends_with("deadline_exceeded", "context deadline exceeded"):
             s.to_end()
@@ -675,5 +675,5 @@ def test_power_off_with_programs_and_listeners(fresh):
     s = envd.start("sleep", "1000", stdin=True)
     pid_of(s)
     envd.agent.control.send(POWEROFF)
-    assert envd.agent.process.wait(20) == 0
+    assert envd.agent.process.wait(60) == 0
     s.close()

@@ -230,7 +230,7 @@ def test_a_disk_that_goes_on_by_itself(hostile):
     assert hostile.attack('disk-feeds-itself') == ['vdb feeds itself']
     for _ in range(3):
         before = hostile.counters()['vdb-read-bytes']
-        until = time.monotonic() + 20
+        until = time.monotonic() + h.TIMEOUT
         while hostile.counters()['vdb-read-bytes'] == before:
             assert time.monotonic() < until
         hostile.peer.request(v.Op.PAUSE)
@@ -249,7 +249,7 @@ def test_an_agent_that_comes_and_goes_without_end(hostile):
     """Nobody reads what that makes the VMM say: it waits, and neither grows nor gives its peer up."""
     since = hostile.printed()
     pid = hostile.start('attack', 'reconnects')
-    until = time.monotonic() + 60
+    until = time.monotonic() + h.TIMEOUT
     while not hostile.over(since):
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -316,6 +316,6 @@ def test_nothing_spins_behind_all_that(hostile):
 @pytest.mark.parametrize('name', ENDS)
 def test_what_ends_the_machine_says_why(doomed, name):
     doomed.start('attack', name)
-    status, record = doomed.vmm.wait(timeout=30)
+    status, record = doomed.vmm.wait(timeout=h.TIMEOUT)
     assert status == 0
     assert record[0] in ENDS[name] and record[2]

@@ -12,8 +12,8 @@ import pytest
 
 import snapshot as s
 import vmm as v
-from snapguest import (answer_to_claim, count, differing, disks, guest, refused, restore, resume_claimed, second,
-                       started, state)
+from snapguest import (SOON, answer_to_claim, count, differing, disks, goes_on, guest, refused, restore, resume_claimed,
+                       second, started, state)
 from test_devices import ERROR, OK, PING, STDIN, STDOUT, Guest, parse_frame, read_all
 
 
@@ -29,8 +29,7 @@ def test_pause_and_resume(vmm, guest):
     s.resume(guest.peer)
     assert state(guest.peer) == v.State.RUNNING
     first = count(guest)
-    time.sleep(0.05)
-    assert count(guest) > first
+    goes_on(guest, first)
 
 
 def test_states(vmm, guest, tmp_path):
@@ -79,9 +78,8 @@ def test_pause_many_times(vmm, cpus):
         s.pause(g.peer)
         s.resume(g.peer)
         if i % 10 == 0:
-            now = count(g)
-            assert now > last
-            last = now
+            goes_on(g, last)
+            last = count(g)
 
 
 def test_streams_outlive_a_pause(vmm, guest):
@@ -93,7 +91,7 @@ def test_streams_outlive_a_pause(vmm, guest):
     stdout.settimeout(0.2)
     time.sleep(0.05)
     s.resume(guest.peer)
-    stdout.settimeout(10)
+    stdout.settimeout(60)
     data = b''
     while len(data) < len(b'before during'):
         data += stdout.recv(100)
@@ -153,7 +151,7 @@ def test_saved_twice_only_time_differs(vmm, guest, tmp_path):
     assert vcpu_without_time(a.sections[s.VCPU, 0]) == vcpu_without_time(b.sections[s.VCPU, 0])
     assert vcpu_tsc(b.sections[s.VCPU, 0]) - vcpu_tsc(a.sections[s.VCPU, 0]) > 1_000_000
     clocks = [struct.unpack('<Q', x.sections[s.CLOCK, 0])[0] for x in (a, b)]
-    assert 10_000_000 <= clocks[1] - clocks[0] < 5_000_000_000
+    assert 10_000_000 <= clocks[1] - clocks[0] < 60_000_000_000
 
 
 @pytest.mark.parametrize('cpus', [1, 3])
@@ -180,11 +178,11 @@ def test_save_load_save(vmm, second, tmp_path, cpus):
         assert differing(again.parsed(), s.Snapshot(tmp_path / 'c/state', []).parsed()) == set()
         third.claim(other)
         answer_to_claim(other)
-        assert count(started(third, other)) > 0
+        goes_on(started(third, other), 0)
 
 
 def test_goes_on_in_a_second_vmm(vmm, guest, second, tmp_path):
-    time.sleep(0.05)
+    goes_on(guest, 0)
     s.pause(guest.peer)
     snapshot = s.save(vmm, guest.peer, tmp_path / 'one')
     assert snapshot.layers[0].stat().st_size < 4 << 20
@@ -194,9 +192,8 @@ def test_goes_on_in_a_second_vmm(vmm, guest, second, tmp_path):
     copy = restore(second, snapshot)
     first = count(copy)
     assert first > 0
-    time.sleep(0.1)
-    assert count(copy) > first
-    assert count(guest) > at_least
+    goes_on(copy, first)
+    goes_on(guest, at_least)
     kind, _, records = parse_frame(copy.peer.request(v.Op.HELLO).get(v.Tag.FRAME))
     assert kind == 16 and records == guest.ready
 
@@ -221,11 +218,10 @@ def test_clones_are_independent(disks, vmm, tmp_path):
             assert clone.run('put-sector', 'vdb', '100', name)[0] == 0
         for name, clone in zip('ab', clones):
             before = count(clone)
-            time.sleep(0.05)
-            assert count(clone) > before
+            goes_on(clone, before)
             assert clone.run('sector', 'vdb', '100')[1].rstrip(b'\0') == name.encode()
     assert g.run('sector', 'vdb', '100')[1].rstrip(b'\0') == b'later'
-    assert count(g) > 0
+    goes_on(g, 0)
 
 
 def test_streams_of_the_copy_are_reset(vmm, guest, second, tmp_path):
@@ -347,8 +343,8 @@ def test_layers(vmm, guest, tmp_path):
     assert all(size < sizes[0] for size in sizes[1:]), sizes
     for snapshot, at in reversed(list(zip(snapshots, counts))):
         with v.Vmm() as copy:
-            assert at <= count(restore(copy, snapshot)) < at + 500
-    assert count(guest) > counts[-1]
+            assert at <= count(restore(copy, snapshot)) < at + SOON
+    goes_on(guest, counts[-1])
 
 
 def test_a_layer_that_is_not_the_last_saved(vmm, guest, tmp_path):
@@ -391,8 +387,7 @@ def test_rollback_to_the_second_last(disks, vmm, tmp_path):
         layers = snapshot.layers
         snapshots.append(snapshot)
         s.resume(g.peer, layers[-1])
-    time.sleep(0.05)
-    assert count(g) > counts[2]
+    goes_on(g, counts[2])
 
     # Twice to the second-last, to one further down, then to what lies above: each is all of it.
     for number, at in enumerate((1, 1, 0, 2, 2)):
@@ -403,11 +398,10 @@ def test_rollback_to_the_second_last(disks, vmm, tmp_path):
         assert state(g.peer) == v.State.PAUSED
         refused(errno.EINVAL, 'needs a claim', s.resume, g.peer)
         resume_claimed(g, 100 + number)
-        assert counts[at] <= count(g) < counts[at] + 500
+        assert counts[at] <= count(g) < counts[at] + SOON
         assert g.run('sector', 'vdb', '100')[1].rstrip(b'\0') == str(at).encode()
         assert g.run('put-sector', 'vdb', '100', 'spoilt')[0] == 0
-        time.sleep(0.03)
-        assert count(g) > counts[at]
+        goes_on(g, counts[at])
 
 
 def test_rollback_drops_streams(vmm, guest, tmp_path):
@@ -473,6 +467,6 @@ def test_a_refused_rollback_changes_nothing(disks, vmm, tmp_path):
 
     assert state(g.peer) == v.State.PAUSED
     s.resume(g.peer)
-    assert before <= count(g) < before + 500
+    assert before <= count(g) < before + SOON
     stdin.sendall(b'here')
     assert stdout.recv(100) == b'here'

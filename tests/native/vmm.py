@@ -204,7 +204,7 @@ class Peer:
     """One connection to the control socket."""
 
     # On a host under load the kernel's grace periods, which vCPUs and memory slots wait for, take seconds.
-    def __init__(self, path, timeout=30):
+    def __init__(self, path, timeout=60):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_MAX)
         self.socket.settimeout(timeout)
@@ -391,7 +391,7 @@ class Vmm:
         self.build(peer, kernel, cmdline, **kwargs)
         self.claim(peer)
 
-    def wait(self, timeout=10):
+    def wait(self, timeout=60):
         """Exit status of the process and the exit record, None without one."""
         status = self.process.wait(timeout)
         if not self.exit_path.exists() or self.exit_path.stat().st_size == 0:
@@ -412,7 +412,7 @@ class Vmm:
         at = head % CONSOLE_BYTES
         return (ring[at:] + ring[:at]).decode()
 
-    def wait_console(self, text, timeout=10):
+    def wait_console(self, text, timeout=60):
         until = time.monotonic() + timeout
         while text not in self.console_text():
             assert time.monotonic() < until, f'console says {self.console_text()!r}'

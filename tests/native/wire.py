@@ -14,6 +14,7 @@ CLONE_NEWNET = 0x40000000
 TUNSETIFF, TUNSETOFFLOAD, TUNGETVNETHDRSZ = 0x400454ca, 0x400454d0, 0x800454d7
 IFF_TUN, IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 1, 2, 0x1000, 0x4000
 SOL_PACKET, PACKET_VNET_HDR = 263, 15
+SO_RCVBUFFORCE = 33
 HEADER = struct.Struct('<BBHHHH')
 NEEDS_CSUM, TCPV4 = 1, 1
 # For experiments (IEEE 802), so that nothing that a kernel says by itself is mistaken for ours.
@@ -39,6 +40,8 @@ def _inside(channel, flags):
     subprocess.run(['ip', 'link', 'set', 'tap0', 'up'], check=True)
     packet = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     packet.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+    # What comes while we do not get to read is kept.
+    packet.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)
     socket.send_fds(channel, [b'x'], [tap, packet.fileno()])
     channel.recv(1)
     os._exit(0)
@@ -59,7 +62,7 @@ class Wire:
         self.channel = ours
         self.tap, packet = fds
         self.packet = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0, fileno=packet)
-        self.packet.settimeout(10)
+        self.packet.settimeout(60)
 
     def listen(self, ethertype=ETHERTYPE):
         self.packet.bind(('tap0', ethertype))
@@ -99,7 +102,7 @@ class Wire:
         except TimeoutError:
             return True
         finally:
-            self.packet.settimeout(10)
+            self.packet.settimeout(60)
 
 
 def frame(payload, to=GUEST, source=HOST, ethertype=ETHERTYPE):

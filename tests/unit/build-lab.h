@@ -180,7 +180,7 @@ static inline int build(Lab *lab, TemplateBuildParams *p) {
                 return r;
         }
         for (int i = 0; i < 100000 && !lab->done; i++)
-                assert_ok(sd_event_run(lab->event, 30 * USEC_PER_SEC));
+                assert_ok(sd_event_run(lab->event, 60 * USEC_PER_SEC));
         assert_true(lab->done);
         return lab->r;
 }

@@ -45,7 +45,7 @@ void real_stored_stop(RealStored *s) {
 int real_stored_wait(RealStored *s, int r, const int *result) {
         if (r < 0)
                 return r;
-        while (*result == 1 && sd_event_run(s->event, 30 * USEC_PER_SEC) > 0)
+        while (*result == 1 && sd_event_run(s->event, 60 * USEC_PER_SEC) > 0)
                 ;
         return *result;
 }

@@ -129,7 +129,7 @@ _unused_ static int fixture_wait(Fixture *f, int r) {
         unsigned n = f->n_done;
 
         while (r >= 0 && f->n_done == n)
-                if (sd_event_run(f->event, 10 * USEC_PER_SEC) <= 0)
+                if (sd_event_run(f->event, 60 * USEC_PER_SEC) <= 0)
                         return -ETIMEDOUT;
         return r < 0 ? r : f->error;
 }
@@ -160,7 +160,7 @@ _unused_ static bool fixture_goes(Fixture *f, const char *id, const char *name) 
                         return true;
                 assert_ok(store_client_sync(f->client, f->dir.fd, on_flushed, &done));
                 while (!done)
-                        assert_true(sd_event_run(f->event, 10 * USEC_PER_SEC) > 0);
+                        assert_true(sd_event_run(f->event, 60 * USEC_PER_SEC) > 0);
         }
         return false;
 }

@@ -68,7 +68,7 @@ static const char *collect(Lab *lab, uid_t actor, bool dry_run) {
         lab->done = false;
         assert_ok(manager_collect_garbage(&lab->manager, actor, dry_run, on_done, lab, &e));
         while (!lab->done)
-                assert_ok(sd_event_run(lab->manager.event, 30 * USEC_PER_SEC));
+                assert_ok(sd_event_run(lab->manager.event, 60 * USEC_PER_SEC));
         if (lab->error)
                 test_stop(TEST_FAILED, __LINE__, "%s", lab->error);
         return lab->text;
@@ -227,7 +227,7 @@ TEST(what_is_used_meanwhile_stays) {
         assert_true(manager_collect_garbage(&lab.manager, 0, false, on_done, &lab, &e) < 0);
         assert_true(sd_bus_error_has_name(&e, BUS_ERROR_BUSY));
         while (!lab.done)
-                assert_ok(sd_event_run(lab.manager.event, 30 * USEC_PER_SEC));
+                assert_ok(sd_event_run(lab.manager.event, 60 * USEC_PER_SEC));
         assert_streq(lab.text, "template:" UNUSED);
         assert_true(is_there(&lab, USED) && is_there(&lab, THEIRS) && is_there(&lab, ".kernels/" SUM));
 }
@@ -264,6 +264,6 @@ TEST(names_are_bounded_and_so_are_those_being_given) {
                 assert_ok(name_template(&lab, left, &left, &busy));
         assert_true(name_template(&lab, 16, &left, &busy) < 0 && sd_bus_error_has_name(&busy, BUS_ERROR_BUSY));
         while (left > 0)
-                assert_ok(sd_event_run(lab.manager.event, 30 * USEC_PER_SEC));
+                assert_ok(sd_event_run(lab.manager.event, 60 * USEC_PER_SEC));
         assert_true(name_template(&lab, 16, &left, &full) < 0 && sd_bus_error_has_name(&full, BUS_ERROR_NO_RESOURCES));
 }

@@ -82,7 +82,7 @@ static void on_kept(int error, void *userdata) {
 
 static int kept(Case *c, unsigned n) {
         while (c->n_done < n)
-                assert_true(sd_event_run(c->f.event, 10 * USEC_PER_SEC) > 0);
+                assert_true(sd_event_run(c->f.event, 60 * USEC_PER_SEC) > 0);
         return c->error;
 }
 
@@ -95,7 +95,7 @@ static void settle_once(Case *c) {
 
         assert_ok(store_client_sync(c->f.client, c->f.dir.fd, on_flushed, &done));
         while (!done)
-                assert_true(sd_event_run(c->f.event, 10 * USEC_PER_SEC) > 0);
+                assert_true(sd_event_run(c->f.event, 60 * USEC_PER_SEC) > 0);
 }
 
 /* Answers of cube-stored to all that was asked so far and to what follows from it. */
@@ -484,7 +484,7 @@ static Sandbox *start_set(Case *c, Snapshot **ret) {
         c->n_done = 0;
         assert_ok(sandbox_set_policy(s, deny, on_set, c, NULL));
         while (s->policy != deny)
-                assert_true(sd_event_run(c->f.event, 10 * USEC_PER_SEC) > 0);
+                assert_true(sd_event_run(c->f.event, 60 * USEC_PER_SEC) > 0);
         assert_eq(c->n_done, 0);
         return s;
 }
@@ -520,7 +520,7 @@ TEST(a_policy_that_is_called_off_while_it_is_written_is_taken_back) {
         sandbox_drop_turns(s, &e);
         assert_true(c.n_done == 1 && c.error < 0);
         while (s->priv->keep_write)
-                assert_true(sd_event_run(c.f.event, 10 * USEC_PER_SEC) > 0);
+                assert_true(sd_event_run(c.f.event, 60 * USEC_PER_SEC) > 0);
         assert_true(s->policy == host_network_internet_policy(c.manager.network) && policy_on_disk(&c, s) == s->policy);
         sandbox_done(s);
         snapshot_release(n);

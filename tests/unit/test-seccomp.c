@@ -189,7 +189,7 @@ static int end_of(void (*call)(void)) {
         if (pid == 0) {
                 pthread_t thread;
 
-                (void) alarm(20);
+                (void) alarm(60);
                 if (seccomp_apply(SECCOMP_CONSTRUCT) < 0 ||
                     pthread_create(&thread, NULL, make_call, (void *) call) != 0)
                         _exit(1);

@@ -13,7 +13,7 @@ static void on_removed(TemplateStore *s, const char *id, int r, const char *mess
 
 static void wait_removed(Lab *lab) {
         while (!removed)
-                assert_ok(sd_event_run(lab->event, 10 * USEC_PER_SEC));
+                assert_ok(sd_event_run(lab->event, 60 * USEC_PER_SEC));
         removed = false;
 }
 

@@ -78,7 +78,7 @@ static void lab_done(Lab *lab) {
 #define _cleanup_lab_ _cleanup_(lab_done)
 
 static void turn(Lab *lab) {
-        assert_ok(sd_event_run(lab->f.event, 30 * USEC_PER_SEC));
+        assert_ok(sd_event_run(lab->f.event, 60 * USEC_PER_SEC));
 }
 
 /* Runs it to its end. */

@@ -471,8 +471,10 @@ TEST(descriptors_that_change_while_we_look) {
         flipping = true;
         assert_eq(pthread_create(&thread, NULL, flipper, NULL), 0);
 
-        for (unsigned i = 0; i < 300000; i++) {
-                ring_offer(&ring, &mem, i % 16);
+        /* On a busy machine the other one may not have been there yet. */
+        unsigned n = 0;
+        for (; n < 300000 || popped <= 100 || broken <= 100; n++) {
+                ring_offer(&ring, &mem, n % 16);
                 int r = virtqueue_pop(&queue, &c);
                 if (r < 0) {
                         VirtQueueOptions options = queue.options;
@@ -499,6 +501,5 @@ TEST(descriptors_that_change_while_we_look) {
         flipping = false;
         pthread_join(thread, NULL);
         printf("# %u chains popped, %u times broken\n", popped, broken);
-        assert_eq(popped + broken, 300000);
-        assert_true(popped > 100 && broken > 100);
+        assert_eq(popped + broken, n);
 }

@@ -76,4 +76,6 @@ async def main():
 
 
 asyncio.run(main())
-print("ok")
+print("ok", flush=True)
+# As in ../py/run.py: threads of the SDK abort an interpreter that ends, now and then.
+os._exit(0)
