@@ -60,7 +60,7 @@ test('one that a signal ended says which', async () => {
 })
 
 test('its time-out ends it, and the sandbox goes on', async () => {
-        await fails(TimeoutError, () => commands.run(`echo $$ >${work}/timed; exec sleep 1000`, { timeoutMs: 1000 }))
+        await fails(TimeoutError, () => commands.run(`echo $$ >${work}/timed; exec sleep 1000`, { timeoutMs: 5000 }))
         const pid = (await files.read(`${work}/timed`)).trim()
         await until(async () => (await commands.run(`test -e /proc/${pid} || echo gone`)).stdout === 'gone\n')
         assert.equal((await commands.run('echo on', { timeoutMs: 0 })).stdout, 'on\n')

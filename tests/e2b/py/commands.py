@@ -51,7 +51,7 @@ async def test_an_exit_code_that_is_not_0_is_an_error_that_has_the_output(s, wor
 
 
 async def test_its_timeout_ends_it_and_the_sandbox_goes_on(s, work):
-    await fails(TimeoutException, lambda: s.commands.run(f"echo $$ >{work}/timed; exec sleep 1000", timeout=1))
+    await fails(TimeoutException, lambda: s.commands.run(f"echo $$ >{work}/timed; exec sleep 1000", timeout=5))
     pid = (await go(s.files.read(work + "/timed"))).strip()
 
     async def gone():
