@@ -84,11 +84,11 @@ typedef enum AgentFrameType {
         AGENT_POWEROFF,               /* answered, then the guest goes down */
         AGENT_PING,
         AGENT_FREEZE,                 /* FREEZE_DISK: makes ready to be saved. Writes out what is dirty, drops caches,
-                                         compacts memory. FREEZE_DISK: nothing can be written from here on
-                                         and the disk is clean; until AGENT_THAW or the next AGENT_CLAIM what
-                                         is refused before a claim is refused, and files on their way
-                                         into the guest end with ECANCELED */
-        AGENT_THAW,                   /* also when nothing is frozen */
+                                         compacts memory. FREEZE_DISK: the disk alone is to be saved, caches and memory
+                                         stay; nothing can be written from here on and the disk is clean; until
+                                         AGENT_THAW or the next AGENT_CLAIM what is refused before a claim is refused,
+                                         and files on their way into the guest end with ECANCELED */
+        AGENT_THAW,                   /* also when nothing is frozen; a freeze that is under way ends with ECANCELED first */
         AGENT_SYMLINK,                /* PATH, LINK: a symbolic link, also in place of a file or another link */
 
         AGENT_ENVD,                   /* TOKEN, USER, USER_OPTIONAL, CWD, ENV..., KEEP_ENV, PORT: serves E2B's envd protocol

@@ -3,7 +3,7 @@
 #include "ctl/journal.h"
 
 /* cubed never waits for the journal, so the entry about an end may come after the end. */
-#define LATE_ENTRY_USEC (2 * USEC_PER_SEC)
+#define LATE_ENTRY_USEC (10 * USEC_PER_SEC)
 #define LATE_ENTRY_STEP_USEC (100 * USEC_PER_MSEC)
 
 static const struct {

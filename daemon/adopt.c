@@ -19,8 +19,6 @@
 #include "dbus/bus-errors.h"
 #include "net/net-client.h"
 
-#define HELLO_TIMEOUT_USEC (10 * USEC_PER_SEC)
-
 /* The memory must be one that can't be cut off under a reader. */
 static bool console_valid(int fd) {
         struct stat st;
@@ -212,7 +210,7 @@ static void settle(Sandbox *s, VmmClient *c, const Hello *h) {
                 pay_debts(s);
                 return;
         }
-        r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_resumed, s);
+        r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, s->manager->config.boot_timeout_usec, on_resumed, s);
         if (r < 0)
                 on_resumed(c, r, strerror(-r), NULL, s);
 }
@@ -244,7 +242,7 @@ static int connect_vmm(Sandbox *s) {
         int r = sandbox_connect(s);
         if (r < 0)
                 return r;
-        return vmm_client_call(s->priv->vmm, VMM_OP_HELLO, NULL, NULL, 0, HELLO_TIMEOUT_USEC, on_hello, s);
+        return vmm_client_call(s->priv->vmm, VMM_OP_HELLO, NULL, NULL, 0, s->manager->config.boot_timeout_usec, on_hello, s);
 }
 
 /* The pidfd of the VMM that state.json names, if that process is still the same. */

@@ -84,14 +84,6 @@ static int on_step_timer(sd_event_source *source, uint64_t usec, void *userdata)
 
 /* Claim. */
 
-void sandbox_send_time(Sandbox *s) {
-        _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(256);
-
-        /* The claim's time is as old as the boot, or the guest's way to it; without a wait, the stream keeps the order. */
-        tlv_put_u64(&w, AGENT_TAG_REALTIME_NSEC, clock_usec(CLOCK_REALTIME) * NSEC_PER_USEC);
-        (void) sandbox_agent_request(s, AGENT_SET_TIME, &w, NULL, NULL, NULL);
-}
-
 static int start_timeouts(Sandbox *s) {
         struct SandboxPrivate *p = s->priv;
         uint64_t timeout_usec = s->timeout_usec;
@@ -165,7 +157,6 @@ static void sandbox_runs(Sandbox *s) {
         sandbox_set_state(s, SANDBOX_RUNNING);
         tell_running(s, resumed);
         p->auto_resuming = false;
-        sandbox_send_time(s);
 
         p->create_done = NULL;
         if (done)
@@ -225,6 +216,11 @@ void sandbox_tell_claimed(const Sandbox *s, const uint8_t *body, size_t size) {
                 }
 }
 
+static void on_time_told(Sandbox *s) {
+        if (sandbox_creating(s))
+                open_network(s);
+}
+
 static void on_claimed(VmmClient *c, int error, const char *message, const uint8_t *body, size_t size, bool more,
                        void *userdata) {
         Sandbox *s = userdata;
@@ -238,6 +234,12 @@ static void on_claimed(VmmClient *c, int error, const char *message, const uint8
                 return;
         }
         sandbox_tell_claimed(s, body, size);
+        /* Who talks to it from here on finds its clock right. The stream keeps the order; what took its time is waited for. */
+        if (sandbox_time_is_late(s->priv->claim_sent_usec)) {
+                sandbox_tell_time(s, on_time_told);
+                return;
+        }
+        sandbox_tell_time(s, NULL);
         open_network(s);
 }
 
@@ -260,6 +262,7 @@ static void sandbox_claim(Sandbox *s) {
         _cleanup_tlv_ TlvWriter w = TLV_WRITER_INIT(4096);
 
         s->priv->step = STEP_CLAIM;
+        s->priv->claim_sent_usec = clock_usec(CLOCK_MONOTONIC);
         int r = sandbox_put_claim(s, &w);
         if (r >= 0)
                 r = vmm_client_claim(s->priv->vmm, &w, UINT64_MAX, on_claimed, s);

@@ -23,7 +23,6 @@
 /* A guest that is quick shall not wait for us, one that is not is not bothered too often. */
 #define GUEST_POLL_FIRST_USEC (5 * USEC_PER_MSEC)
 #define GUEST_POLL_USEC (100 * USEC_PER_MSEC)
-#define CALL_TIMEOUT_USEC (5 * USEC_PER_SEC)
 
 /* Keeps what is plugged, and makes the rest of the balloon. */
 static MemoryPlan balloon_plan(const Sandbox *s, uint64_t plugged, uint64_t mem) {
@@ -133,7 +132,7 @@ static int ask(Sandbox *s, VmmOp op, VmmTag tag, uint64_t bytes) {
         if (!s->priv->vmm)
                 return -ENOTCONN;
         tlv_put_u64(&w, tag, bytes);
-        return vmm_client_call(s->priv->vmm, op, &w, NULL, 0, CALL_TIMEOUT_USEC, on_asked, s);
+        return vmm_client_call(s->priv->vmm, op, &w, NULL, 0, GUEST_STALL_USEC, on_asked, s);
 }
 
 static int ask_plan(Sandbox *s, MemoryPlan want) {

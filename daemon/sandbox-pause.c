@@ -17,7 +17,8 @@
 
 /* It writes out what is dirty in the guest. */
 #define FREEZE_TIMEOUT_USEC (120 * USEC_PER_SEC)
-#define THAW_TIMEOUT_USEC (30 * USEC_PER_SEC)
+/* It comes behind the freeze, which may be under way for as long as the guest's disk takes. */
+#define THAW_TIMEOUT_USEC (600 * USEC_PER_SEC)
 #define HELLO_TIMEOUT_USEC (10 * USEC_PER_SEC)
 
 struct Pausing {

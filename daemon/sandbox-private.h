@@ -56,6 +56,10 @@ struct SandboxPrivate {
         char *dir;                 /* RuntimeDirectory/sandbox/<id> */
         SandboxStep step;
         bool agent_ready, agent_lost;
+        uint64_t claim_sent_usec;  /* CLOCK_MONOTONIC */
+        uint64_t time_sent_usec;
+        unsigned n_times_told;
+        void (*time_told)(Sandbox *s);
         bool end_expected;         /* stop_timer waits for the process to go */
         unsigned n_device_errors;
         bool was_running;
@@ -212,6 +216,13 @@ void sandbox_remove_checkpoints(Sandbox *s);
 /* To the journal, but not each time. */
 void sandbox_checkpoint_failed(Sandbox *s, const char *why);
 
+/* sandbox-clock.c */
+/* Is what was sent at this time of CLOCK_MONOTONIC and is answered now too old to set a clock by? */
+bool sandbox_time_is_late(uint64_t sent_usec);
+/* To a guest that took its claim. told, which may be NULL, is called once it has the time as well as it can be told, unless its
+ * VMM ends. */
+void sandbox_tell_time(Sandbox *s, void (*told)(Sandbox *s));
+
 /* sandbox-rollback.c: finds the VMM of one that was adopted in a rollback paused or torn, and puts it back */
 int sandbox_put_back(Sandbox *s, Snapshot *target, Snapshot *safety);
 
@@ -224,8 +235,6 @@ bool sandbox_shares_core(const Sandbox *s, const Sandbox *other);
 int sandbox_start(Sandbox *s, sd_bus_error *error);
 /* To the journal: what went wrong in the guest (its hooks) although it took the claim. body: of the answer. */
 void sandbox_tell_claimed(const Sandbox *s, const uint8_t *body, size_t size);
-/* Once the claim was taken. */
-void sandbox_send_time(Sandbox *s);
 /* What the frame with which the agent introduced itself says. */
 void sandbox_agent_ready(Sandbox *s, const uint8_t *body, size_t size);
 int sandbox_watch_process(Sandbox *s);

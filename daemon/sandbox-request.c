@@ -102,6 +102,11 @@ int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body
         return r;
 }
 
+int sandbox_agent_wait(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
+                       sd_bus_error *error) {
+        return agent_request(s, type, body, UINT64_MAX, answer, userdata, error);
+}
+
 int sandbox_agent_ask(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
                       sd_bus_error *error) {
         return agent_request(s, type, body, AGENT_ASK_TIMEOUT_USEC, answer, userdata, error);

@@ -167,7 +167,7 @@ static void go_on(Rollback *b, Snapshot *top) {
         p->rollback_id[0] = p->capture_id[0] = 0;
         s->restored = true;
         s->mem_bytes = top->mem_bytes;
-        sandbox_send_time(s);
+        sandbox_tell_time(s, NULL);
         sandbox_save_soon(s);
         if (b->capture)
                 capture_end(TAKE_PTR(b->capture));

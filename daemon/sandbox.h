@@ -161,6 +161,9 @@ typedef void (*AgentAnswer)(Sandbox *s, const sd_bus_error *error, const uint8_t
                             void *userdata);
 int sandbox_agent_request(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer,
                           void *userdata, sd_bus_error *error);
+/* The same for who has a limit of his own: it may take as long as it takes. */
+int sandbox_agent_wait(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
+                       sd_bus_error *error);
 /* The same for looking only: the sandbox stays as idle as it was, and a guest that does not answer soon is given up. */
 int sandbox_agent_ask(Sandbox *s, AgentFrameType type, const TlvWriter *body, AgentAnswer answer, void *userdata,
                       sd_bus_error *error);

@@ -208,7 +208,7 @@ void template_warm_kept(TemplateWarm *w) {
         /* The guest may have gone while its disk was read. */
         if (w->step == WARM_END)
                 return;
-        if (sandbox_agent_request(w->builder, AGENT_THAW, &body, on_thawed, w, &e) < 0)
+        if (sandbox_agent_wait(w->builder, AGENT_THAW, &body, on_thawed, w, &e) < 0)
                 fail_error(w, "the guest's disk could not be thawed", &e);
 }
 
@@ -236,7 +236,7 @@ static bool keep(TemplateWarm *w, TemplatePointKind kind, size_t n, void (*after
         w->keeping = (TemplatePoint) { .kind = kind, .n = n };
         w->after = after;
         tlv_put_u32(&body, AGENT_TAG_FREEZE_DISK, 1);
-        if (sandbox_agent_request(w->builder, AGENT_FREEZE, &body, on_disk_frozen, w, &e) < 0)
+        if (sandbox_agent_wait(w->builder, AGENT_FREEZE, &body, on_disk_frozen, w, &e) < 0)
                 fail_error(w, "the guest's disk could not be frozen", &e);
         return true;
 }
@@ -617,7 +617,7 @@ static int start_freeze(TemplateWarm *w) {
         _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
         _cleanup_tlv_ TlvWriter body = TLV_WRITER_INIT(64);
 
-        if (sandbox_agent_request(w->builder, AGENT_FREEZE, &body, on_frozen, w, &e) < 0)
+        if (sandbox_agent_wait(w->builder, AGENT_FREEZE, &body, on_frozen, w, &e) < 0)
                 fail_error(w, "the guest could not be frozen", &e);
         return 0;
 }

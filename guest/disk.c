@@ -16,7 +16,7 @@
 
 #define LOWER "/lower"
 #define WRITABLE "/writable"
-#define DISK_WAIT_MSEC 10000U
+#define DISK_WAIT_MSEC 30000U
 #define VIRTIO_ID_BLOCK 2U
 
 #ifndef EXT4_IOC_RESIZE_FS

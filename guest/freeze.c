@@ -13,14 +13,28 @@ static int run_freeze(const void *userdata) {
         return -machine_freeze(f->disk);
 }
 
+static int thaw(Agent *a) {
+        int r = a->frozen ? machine_thaw() : 0;
+
+        if (r >= 0)
+                a->frozen = false;
+        return r;
+}
+
 static void on_frozen(Helper *h, int status) {
         Agent *a = h->agent;
+        Freeze *f = &a->freeze;
 
         int r = WIFEXITED(status) ? -WEXITSTATUS(status) : -ECANCELED;
         if (r < 0)
                 a->frozen = false;
+        bool thaw_owed = f->thaw_owed;
+        f->thaw_owed = false;
+        int k = thaw_owed ? thaw(a) : 0;
         envd_resume(a);
-        reply_result(&a->freeze.reply, r, "freezing");
+        reply_result(&f->reply, r >= 0 && thaw_owed ? -ECANCELED : r, "freezing");
+        if (thaw_owed)
+                reply_result(&f->thaw_reply, k, "thawing the file system");
 }
 
 int freeze_end(Agent *a) {
@@ -58,8 +72,14 @@ void handle_freeze(Agent *a, Request *q, Reply reply) {
 }
 
 void handle_thaw(Agent *a, Request *q, Reply reply) {
-        if (a->freeze.helper.pid != 0)
-                reply_error(&reply, -EBUSY, "a freeze is under way");
-        else
+        Freeze *f = &a->freeze;
+
+        if (f->thaw_owed)
+                reply_error(&reply, -EBUSY, "a thaw is under way");
+        else if (f->helper.pid != 0) {
+                /* Who asks has given the freeze up. What waits for a disk can't be ended, and would freeze behind our back. */
+                f->thaw_owed = true;
+                f->thaw_reply = reply;
+        } else
                 reply_result(&reply, freeze_end(a), "thawing the file system");
 }

@@ -13,6 +13,8 @@ typedef struct Request Request;
 typedef struct Freeze {
         Helper helper;
         Reply reply;            /* owed while the helper runs */
+        Reply thaw_reply;       /* owed behind that */
+        bool thaw_owed;
         bool disk;
 } Freeze;
 

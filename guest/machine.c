@@ -133,11 +133,14 @@ int machine_disk_fd(void) {
 
 int machine_freeze(bool disk) {
         sync();
+        /* Then it is the disk alone that is saved. */
+        if (disk)
+                return disk_freeze();
         /* What can be read again need not be saved, and free memory in one piece makes for few runs. Neither
          * is worth failing for. */
         (void) write_existing("/proc/sys/vm/drop_caches", "3");
         (void) write_existing("/proc/sys/vm/compact_memory", "1");
-        return disk ? disk_freeze() : 0;
+        return 0;
 }
 
 int machine_thaw(void) {

@@ -8,8 +8,8 @@
 #include "vmm/snapshot-state.h"
 #include "vmm/vmgenid.h"
 
-/* How long a vCPU may take to leave the guest. */
-#define PAUSE_TIMEOUT_USEC (2 * USEC_PER_SEC)
+/* How long a vCPU may take to leave the guest: it does so at once, when it gets a CPU. */
+#define PAUSE_TIMEOUT_USEC (20 * USEC_PER_SEC)
 
 /* Pause */
 

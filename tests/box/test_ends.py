@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every way a guest can end has its own reason, seen at once, shown and in the journal."""
 
+import os
+import signal
+import subprocess
+
 import pytest
 
-from cubetest import ctl, ctl_ok, events, journal, sandbox_ids, wait_for
+from cubetest import ctl, ctl_ok, events, journal, run, sandbox_ids, wait_for
 
 
 @pytest.mark.parametrize("program, reason", [
@@ -42,3 +46,19 @@ def test_a_create_that_fails_is_in_the_journal(template, clean):
     before = set(sandbox_ids())
     ctl("create", "--template", template("reset"))
     assert set(sandbox_ids()) == before
+
+
+def test_a_reason_that_the_journal_does_not_have_yet_is_waited_for(clean):
+    sandbox_id = ctl_ok("create").strip()
+    assert "create" in events(sandbox_id)
+    journald = int(run("systemctl", "show", "-P", "MainPID", "systemd-journald.service", check=True).stdout)
+    os.kill(journald, signal.SIGSTOP)
+    try:
+        ctl_ok("kill", sandbox_id)
+        with subprocess.Popen(["cubectl", "show", "-p", "Reason", "--value", sandbox_id], stdout=subprocess.PIPE) as p:
+            with pytest.raises(subprocess.TimeoutExpired):
+                p.wait(4)
+            os.kill(journald, signal.SIGCONT)
+            assert p.stdout.read() == b"killed\n"
+    finally:
+        os.kill(journald, signal.SIGCONT)

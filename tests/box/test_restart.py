@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """cubed may be restarted, killed and upgraded; running sandboxes go on and are taken over."""
 
+import os
+import signal
 import subprocess
 
 import pytest
@@ -27,6 +29,23 @@ def test_a_running_sandbox_is_taken_over(clean_again, again):
         assert "adopted" in events(sandbox_id)
         assert ctl("stop", sandbox_id).returncode == 0
         assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "poweroff"
+
+
+def test_one_whose_vmm_has_no_cpu_meanwhile_is_taken_over_later(clean_again):
+    with created("--timeout", "1h") as sandbox_id:
+        pid = int(prop(sandbox_id, "VMMPID"))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            restart()
+            with subprocess.Popen(["cubectl", "exec", sandbox_id, "--", "echo", "still", "here"], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE) as p:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    p.wait(12)
+                os.kill(pid, signal.SIGCONT)
+                assert p.stdout.read() == b"still here\n"
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert prop(sandbox_id, "VMMPID") == pid
 
 
 @pytest.mark.parametrize("again", [restart, crash])

@@ -7,7 +7,8 @@ import interpreter
 @pytest.fixture(scope="session")
 def server():
     """One for all tests that leave its default contexts as they are to others: as they found them, or in use."""
-    with interpreter.Server() as s:
+    # a kernel that is told to stop and gets no CPU is not one that does not obey
+    with interpreter.Server("--interrupt-timeout", "120") as s:
         yield s
 
 

@@ -23,7 +23,7 @@ INSTALLED = "/usr/lib/cube/code-interpreter/code-interpreter"
 ENTER = 'mount --rbind /proc "$1/proc"; mount --rbind /dev "$1/dev"; exec chroot "$@"'
 
 
-def wait_for(what, condition, timeout=60):
+def wait_for(what, condition, timeout=120):
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
@@ -84,7 +84,7 @@ class Server:
     def __exit__(self, *_):
         self.process.terminate()
         try:
-            self.stderr = self.process.communicate(timeout=60)[1]
+            self.stderr = self.process.communicate(timeout=120)[1]
         finally:
             self._kill()
             with contextlib.suppress(FileNotFoundError):
@@ -101,7 +101,7 @@ class Server:
 
     def request(self, method, path, body=None, headers=None):
         """The response, whose body is still to be read."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         if isinstance(body, dict):
             body = json.dumps(body)
         connection.request(method, path, body, {"Content-Type": "application/json"} | (headers or {}))
@@ -180,7 +180,7 @@ LEAVE = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
 def run_sdk(server, script):
     result = subprocess.run([sdk_python(), "-c", script + LEAVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            timeout=120, env=os.environ | {
+                            timeout=400, env=os.environ | {
                                 "E2B_DEBUG": "true", "E2B_API_KEY": "e2b_" + "0" * 40,
                                 "E2B_SANDBOX_URL": f"http://127.0.0.1:{server.port}"})
     assert result.returncode == 0, f"{result.returncode}: {result.stdout}{result.stderr}"

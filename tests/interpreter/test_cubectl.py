@@ -108,7 +108,7 @@ def test_who_is_ended_interrupts_the_cell(host, sandbox):
     p.stdin.close()
     assert p.stdout.readline() == "on\n"
     p.send_signal(signal.SIGTERM)
-    p.wait(60)
+    p.wait(300)
     assert code(host, "kept", "--sandbox", sandbox).stdout == "7\n"
 
 

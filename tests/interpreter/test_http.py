@@ -18,7 +18,7 @@ def test_health(server):
 def test_the_stream_on_the_wire(server):
     """A line is a chunk of ASCII: a client that decodes chunk by chunk never sees half a character."""
     body = json.dumps({"code": "print('é')", "context_id": None, "language": None, "env_vars": None}).encode()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=300) as s:
         s.sendall(b"POST /execute?source=x HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         answer = b"".join(iter(lambda: s.recv(65536), b""))
     head, _, rest = answer.partition(b"\r\n\r\n")

@@ -16,7 +16,7 @@ FIRST = "(0.13436424411240122, 0.417022004702574)"
 
 
 def hook(directory):
-    subprocess.run([HOOK, directory], check=True, timeout=60)
+    subprocess.run([HOOK, directory], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("code, same", [("True", True), ("False", False)], ids=["without-it", "with-it"])
@@ -34,8 +34,9 @@ def test_a_cell_that_runs_sees_it_too(server):
     interpreter.wait_for_output(response)
     hook(server.runtime_dir)
     fifo.write_text("")
-    last = interpreter.json.loads(response.read().splitlines()[0])
-    assert last["type"] == "result" and last["text"] != FIRST
+    lines = [interpreter.json.loads(line) for line in response.read().splitlines()]
+    [result] = [line for line in lines if line["type"] == "result"]
+    assert result["text"] != FIRST
 
 
 def test_no_process_without_a_handler_is_ended(tmp_path):
@@ -45,7 +46,7 @@ def test_no_process_without_a_handler_is_ended(tmp_path):
         hook(tmp_path)
         assert bystander.poll() is None
         bystander.send_signal(signal.SIGTERM)
-        assert bystander.wait(60) == -signal.SIGTERM
+        assert bystander.wait(120) == -signal.SIGTERM
 
 
 def test_nobody_there(tmp_path):

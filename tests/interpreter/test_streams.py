@@ -68,7 +68,7 @@ def test_too_much_for_a_client_that_does_not_read():
         assert execution.error["name"] == "OutputLimit" and "1 MiB" in execution.error["value"]
         response = small.open("while True: print('y' * 100_000)")
         # Only the end shows that it was stopped: what nobody reads, fills the sockets first.
-        wait_for("the loop to end", lambda: small.run("x").main["text"] == "1", timeout=60)
+        wait_for("the loop to end", lambda: small.run("x").main["text"] == "1")
         assert interpreter.Execution(response.read()).error["name"] == "OutputLimit"
 
 
@@ -86,8 +86,10 @@ def test_who_prints_faster_than_it_is_read_waits(server, python_context):
 def test_a_silent_execution_says_that_it_is_there():
     with interpreter.Server("--keepalive", "0.2") as quick:
         response = quick.open("input_is_awaited = True; import time; time.sleep(1000)")
-        lines = [json.loads(response.readline()) for _ in range(4)]
-        assert [line["type"] for line in lines[-3:]] == ["keepalive"] * 3
+        # its kernel may take its time, too
+        while json.loads(response.readline())["type"] != "number_of_executions":
+            pass
+        assert [json.loads(response.readline())["type"] for _ in range(3)] == ["keepalive"] * 3
         interpreter.go_away(response)
         assert quick.run("input_is_awaited").main["text"] == "True"
 
@@ -122,6 +124,8 @@ def test_who_goes_away_while_waiting_runs_nothing(server, python_context):
     interpreter.wait_for_output(first)
     waiting = server.open("n += 1", context_id=python_context)
     interpreter.go_away(waiting)
+    # an answer to somebody who came later: the server knows of what was before
+    assert server.call("GET", "/health") == (200, "OK")
     turn.write_text("")
     interpreter.Execution(first.read())
     assert server.run("n", context_id=python_context).main["text"] == "0"
@@ -159,7 +163,7 @@ def test_many_clients(server):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert answers == {i: str(2 * i) for i in range(50)}
 
 

@@ -90,11 +90,24 @@ def test_agent_serves_meanwhile(freezing):
     a.alive()
     with refused(errno.EAGAIN, "the file system is frozen"):
         a.exec("true")
-    with refused(errno.EBUSY, "under way"):
-        a.call(THAW)
     finish()
     assert a.control.recv()[:3] == (OK, 0, 77)
     a.call(THAW)
+
+
+def test_thaw_in_the_middle_of_a_freeze_comes_behind_it(freezing):
+    """Who gave the freeze up must not be left with a disk that is frozen later."""
+    a, finish = freezing
+    a.control.send(THAW, b"", 78)
+    a.alive()
+    with refused(errno.EBUSY, "under way"):
+        a.call(THAW)
+    finish()
+    t, _, id, data = a.control.recv()
+    assert (t, id, parse(data)["ERRNO"]) == (ERROR, 77, errno.ECANCELED)
+    assert a.control.recv()[:3] == (OK, 0, 78)
+    assert a.machine_log()[-1] == "thaw"
+    assert a.code(a.exec("true")) == 0
 
 
 def test_claim_in_the_middle_of_a_freeze_ends_it(freezing):

@@ -14,7 +14,7 @@ async def sandbox_env(url: str, access_token: str | None) -> dict[str, str]:
     headers = {"X-Access-Token": access_token} if access_token else {}
     try:
         response = await AsyncHTTPClient(force_instance=True, max_body_size=MAX_SIZE).fetch(
-            f"{url}/envs", headers=headers, connect_timeout=1, request_timeout=2)
+            f"{url}/envs", headers=headers, connect_timeout=10, request_timeout=10)
         values = json.loads(response.body)
     except (HTTPClientError, OSError, ValueError):
         return {}
