@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from ingress import DOMAIN, HTTPS, Ingress
+from test_sdk import LEAVE
 
 pytestmark = pytest.mark.skipif("CUBE_E2B_SDKS" not in os.environ,
                                 reason="CUBE_E2B_SDKS names no directory with E2B's SDKs; dev/test makes one")
@@ -108,7 +109,7 @@ def sdk(ingress, tmp_path):
 @pytest.fixture
 def python(sdk):
     program = os.environ['CUBE_E2B_SDKS'] + '/python-newest/bin/python'
-    return lambda code, **kwargs: sdk(program, '-c', PYTHON + textwrap.dedent(code), **kwargs)
+    return lambda code, **kwargs: sdk(program, '-c', PYTHON + textwrap.dedent(code) + LEAVE, **kwargs)
 
 
 @pytest.fixture

@@ -12,6 +12,9 @@ from router import routed
 pytestmark = pytest.mark.skipif("CUBE_E2B_SDK" not in os.environ,
                                 reason="CUBE_E2B_SDK names no environment with e2b; dev/test makes one")
 
+# Before threads of the SDK's pyqwest can abort an interpreter that ends.
+LEAVE = '\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n'
+
 
 @pytest.fixture(scope='module')
 def sdk(started):
@@ -20,7 +23,7 @@ def sdk(started):
 
         def run(code):
             env = {'PATH': os.environ['PATH'], 'E2B_API_URL': url, 'E2B_SANDBOX_URL': guests, 'E2B_API_KEY': key}
-            result = subprocess.run([os.environ['CUBE_E2B_SDK'] + '/bin/python', '-c', textwrap.dedent(code)], env=env, text=True,
+            result = subprocess.run([os.environ['CUBE_E2B_SDK'] + '/bin/python', '-c', textwrap.dedent(code) + LEAVE], env=env, text=True,
                                     timeout=300, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             assert result.returncode == 0, result.stdout
         yield run

@@ -76,4 +76,6 @@ async def main():
 
 
 asyncio.run(main())
-print("ok")
+print("ok", flush=True)
+# Before threads of the SDK's pyqwest can abort an interpreter that ends.
+os._exit(0)
