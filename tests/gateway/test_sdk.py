@@ -12,7 +12,6 @@ from router import routed
 pytestmark = pytest.mark.skipif("CUBE_E2B_SDK" not in os.environ,
                                 reason="CUBE_E2B_SDK names no environment with e2b; dev/test makes one")
 
-
 # As in tests/e2b/py/run.py: threads of the SDK abort an interpreter that ends, now and then.
 LEAVE = '\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n'
 

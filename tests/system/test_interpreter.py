@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from cubetest import created, prop
+from cubetest import created, ctl, ctl_ok, prop
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interpreter"))
-from cells import FRAME, bash, differences, js, python  # noqa: E402
+from cells import FRAME, bash, differences, js, python, r  # noqa: E402
 from interpreter import Execution  # noqa: E402
 
 pytestmark = [pytest.mark.skipif(os.environ.get("CUBE_LONG") != "1", reason="its template takes minutes here: --long"),
@@ -27,6 +27,7 @@ CELLS = [
            has={"png": "iVBORw0KGgo", "chart": "'type': 'line'"}),
     js("[1, 2].map((x) => x * 2)", "[ 2, 4 ]"),
     bash("v=7; echo $((6 * v))", stdout="42\n"),
+    r("x <- c(1, 2); mean(x)", has={"text": "[1] 1.5"}),
 ]
 # The process that a cell runs in, which is another one when an interpreter was started for it.
 WHO = "import os; print(os.getpid(), open('/proc/self/stat').read().split()[21])"
@@ -60,7 +61,7 @@ def printed(sandbox_id, code, **fields):
     return execution.stdout
 
 
-def test_the_first_cell_starts_no_interpreter(sandbox):
+def test_the_first_cell_starts_no_interpreter(sandbox, interpreter_template):
     """Whoever comes first meets the same process: it ran before the template was saved, and has pandas loaded."""
     with created("--template", interpreter_template, "--timeout", "1h") as other:
         assert printed(sandbox, WHO) == printed(other, WHO)
@@ -72,3 +73,34 @@ def test_cell(sandbox, cell):
     execution = execute(sandbox, cell.code, language=cell.language)
     wrong = differences(cell, execution.results, execution.stdout, execution.stderr, execution.error)
     assert not wrong, execution.lines
+
+
+def test_contexts_are_apart(sandbox):
+    one, two = (json.loads(post(sandbox, "/contexts", language="python"))["id"] for _ in range(2))
+    printed(sandbox, "name = 'one'", context_id=one)
+    printed(sandbox, "name = 'two'", context_id=two)
+    assert [printed(sandbox, "print(name)", context_id=context) for context in (one, two)] == ["one\n", "two\n"]
+    assert execute(sandbox, "name").error["name"] == "NameError"
+
+
+def test_state_survives_a_pause(sandbox):
+    printed(sandbox, "kept = ['before the pause']")
+    who = printed(sandbox, WHO)
+    ctl_ok("pause", sandbox, timeout=900)
+    ctl_ok("resume", sandbox, timeout=900)
+    assert printed(sandbox, "print(kept)") == "['before the pause']\n"
+    assert printed(sandbox, WHO) == who
+
+
+def test_state_survives_a_fork_and_is_apart_from_then_on(sandbox):
+    printed(sandbox, "forked = ['before the fork']")
+    copies = ctl_ok("fork", "-n", "2", sandbox, timeout=900).split()
+    try:
+        for i in copies:
+            assert printed(i, f"forked.append('{i}'); print(forked)") == f"['before the fork', '{i}']\n"
+        assert printed(sandbox, "print(forked)") == "['before the fork']\n"
+        # Else two of them would draw the same keys.
+        drawn = {printed(i, "import random; print(random.getrandbits(128))") for i in (sandbox, *copies)}
+        assert len(drawn) == 3
+    finally:
+        ctl("kill", *copies)

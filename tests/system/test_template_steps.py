@@ -44,7 +44,8 @@ def derive(name, source, steps, *options):
                        "steps", "a(sas)", str(len(steps)), *words, check=True).stdout
     job = out.decode().split('"')[1]
     wait_for("the build", lambda: property_of(job, "State") != "running", timeout=900, interval=1)
-    return property_of(job, "State"), (JOBS / f"{job.rsplit('/', 1)[1]}.log").read_text()
+    end = " ".join(filter(None, (property_of(job, "State"), property_of(job, "Error"))))
+    return end, (JOBS / f"{job.rsplit('/', 1)[1]}.log").read_text()
 
 
 def build_with_files(name, tmp_path):
@@ -66,7 +67,7 @@ def test_steps_on_a_template_on_another_one(names, tmp_path):
     status, log = build_with_files(below, tmp_path)
     assert status == 0, log
     assert "of a directory\none\ndaemon:daemon 750 app/sub/file\nroot:root 644 data/link\n[step 7 of 7 (RUN)]\n" in log, log
-    state, log = derive(above, below, [
+    end, log = derive(above, below, [
         ("RUN", "cat /opt/below; id -un; pwd"),
         ("RUN", MAKE_ARCHIVES),
         ("USER", "app", "true"),
@@ -77,8 +78,9 @@ def test_steps_on_a_template_on_another_one(names, tmp_path):
         ("RUN", 'id -un; pwd; echo "$GREETING"; python3 main.py; stat -c "%U %a %n" main.py data/one.txt'),
         ("RUN", "id -un >/srv/app/by-root", "root"),
         ("RUN", "rm -r /.cube-build", "root"),
-    ], "start", "s", "exec python3 -m http.server 8000", "ready", "s", "bash -c 'exec 3<>/dev/tcp/127.0.0.1/8000'")
-    assert state == "done", log
+    ], "start", "s", "exec python3 -m http.server 8000", "ready", "s", "bash -c 'exec 3<>/dev/tcp/127.0.0.1/8000'",
+        "ready-timeout", "t", str(600 * 1000 * 1000))
+    assert end == "done", log
     assert "below\nroot\n/root\n" in log
     assert "app\n/srv/app\nhello /root\ncopied\napp 755 main.py\napp 644 data/one.txt\n" in log, log
 
@@ -92,5 +94,6 @@ def test_steps_on_a_template_on_another_one(names, tmp_path):
 
 
 def test_a_step_that_fails(names):
-    state, log = derive("steps-failed", "python", [("RUN", "true"), ("RUN", "echo to stderr >&2; exit 7")])
-    assert state == "failed" and "to stderr\n" in log and "step 2 of 2 (RUN) ended with exit status 7" in log, log
+    end, log = derive("steps-failed", "python", [("RUN", "true"), ("RUN", "echo to stderr >&2; exit 7")])
+    assert end.startswith("failed step 2 of 2 (RUN) ended with exit status 7"), end
+    assert "to stderr\n" in log and "step 2 of 2 (RUN) ended with exit status 7" in log, log

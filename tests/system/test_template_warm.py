@@ -51,9 +51,9 @@ def warm(app):
         "--copy", f"{app}:/opt/deep/app", "--copy", f"{app}/blob:/usr/share/",
         "--setup", "echo $COLOUR $(id -un) $PWD",
         "--setup", "/opt/deep/app/bin/alias; cat /opt/deep/app/private || echo it-is-private",
-        "--setup", "echo it-is-me >mark; (sleep 1; echo late) & echo early",
+        "--setup", "echo it-is-me >mark; (sleep 0.2; echo late) & echo early",
         "--start", f'exec python3 -c "{SERVER}"',
-        "--ready", f'python3 -c "{ASK}"'), check=True, timeout=900).stderr.decode()
+        "--ready", f'python3 -c "{ASK}"', "--ready-timeout", "10min"), check=True, timeout=900).stderr.decode()
     yield log
     ctl("template", "rm", "warm")
 
