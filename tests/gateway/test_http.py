@@ -252,14 +252,15 @@ def test_what_needs_no_key_keeps_no_body(configured, client, raw):
 
 
 def test_all_bodies_together_fit_into_the_memory_of_the_unit(configured, client, raw):
-    configured('BodyMax=16M\nRequestTimeoutSec=10min\n')
-    held = [raw() for _ in range(8)]
+    configured('BodyMax=4M\nRequestTimeoutSec=10min\n')
+    # Half of the 128 MiB, since it is one tenant; 64 times as much as one body has would be twice that.
+    held = [raw() for _ in range(16)]
     for r in held:
-        r.send(head(client) + f'Content-Length: {16 << 20}\r\n\r\n')
-        r.send(b'x' * ((16 << 20) - 1))
+        r.send(head(client) + f'Content-Length: {4 << 20}\r\n\r\n')
+        r.send(b'x' * ((4 << 20) - 1))
         # What is still on its way would find the room taken by the next one, and all of its body would be given up.
         wait_for('it to be read', lambda r=r: r.unread() == 0)
-    body = {'templateID': 'nosuch', 'x': 'y' * (4 << 20)}
+    body = {'templateID': 'nosuch', 'x': 'y' * (3 << 20)}
     assert client.fails('POST', '/v2/sandboxes', 503, body) == 'Too many requests at once, try again'
     for r in held:
         r.close()
