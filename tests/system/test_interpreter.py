@@ -60,7 +60,7 @@ def printed(sandbox_id, code, **fields):
     return execution.stdout
 
 
-def test_the_first_cell_starts_no_interpreter(sandbox):
+def test_the_first_cell_starts_no_interpreter(interpreter_template, sandbox):
     """Whoever comes first meets the same process: it ran before the template was saved, and has pandas loaded."""
     with created("--template", interpreter_template, "--timeout", "1h") as other:
         assert printed(sandbox, WHO) == printed(other, WHO)
