@@ -13,7 +13,7 @@ import time
 import dbus
 import pytest
 
-from cubetest import crash, created, cubed_pid, events, journal, options, prop, run, sandbox, wait_for
+from cubetest import crash, created, cubed_pid, descriptors, events, journal, options, prop, run, sandbox, wait_for
 from network import BPF_DIR, address, answers, echoes, element, kill_netd, links, netd_stopped, pool_is_full, serving, udp
 from snapshots import put, sector
 from test_network_stack import StackGuest, netlab, tap_of
@@ -251,8 +251,7 @@ def test_one_that_runs_has_others_once_it_was_paused(clean):
 
 def parked_by_cubed():
     """Taps that cubed holds beside those of its pool."""
-    fds = [os.readlink(f) for f in glob.glob(f"/proc/{cubed_pid()}/fd/*") if os.path.islink(f)]
-    return fds.count("/dev/net/tun") - 16
+    return list(descriptors(cubed_pid()).values()).count("/dev/net/tun") - 16
 
 
 def test_a_resume_that_fails_is_not_tried_again_by_the_next_one(clean):

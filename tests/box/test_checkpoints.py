@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 
-from cubetest import (created, ctl, ctl_ok, cubed_pid, journal, manager, options, prop, run, sandbox_ids, snapshot_dirs,
+from cubetest import (another_helper, created, ctl, ctl_ok, journal, manager, options, prop, run, sandbox_ids, snapshot_dirs,
                       wait_for)
 from snapshots import put, sector
 from test_snapshot_failures import SNAPSHOTS, small_disk, stored_pid  # noqa: F401
@@ -129,7 +129,7 @@ def test_the_store_dies_in_one(clean_again):  # noqa: F811
             os.kill(pid, signal.SIGKILL)
             assert p.communicate(timeout=60)[0] == b"runs\n"
         assert p.returncode == 0
-        wait_for("another cube-stored", lambda: run("pgrep", "-x", "-P", cubed_pid(), "cube-stored").returncode == 0)
+        another_helper("cube-stored", pid)
         true(sandbox_id)
         assert numbers(sandbox_id) == [1, 3]
     run("systemctl", "restart", "cubed.service", check=True)  # what was being made goes with the next start

@@ -11,7 +11,7 @@ import dbus
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, leftovers, make_root, manager, nothing_left_since, options, prop,
+from cubetest import (ERROR, another_helper, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, leftovers, make_root, manager, nothing_left_since, options, prop,
                       remove_snapshot, run, sandbox, snapshot, wait_for)
 from faults import Journal, at_rest, service_is_whole, snapshots, states
 from snapshots import counting, goes_on, put, sector
@@ -258,7 +258,7 @@ def stored_that_dies():
         yield
     finally:
         os.kill(pid, signal.SIGKILL)
-    wait_for("another cube-stored", service_is_whole)
+    another_helper("cube-stored", pid)
 
 
 def test_the_disk_of_a_removed_sandbox_goes_without_cube_stored(clean):

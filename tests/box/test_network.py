@@ -13,8 +13,8 @@ import subprocess
 import dbus
 import pytest
 
-from cubetest import (crash, created, ctl, ctl_ok, cubed_pid, helper_pid, journal, options, prop, run, sandbox, sandbox_ids, wait_for)
-from network import (WORLD, Talker, address, answers, ask, echoes, kill_netd, link, links, netd_stopped, network_config,
+from cubetest import (crash, created, ctl, ctl_ok, cubed_pid, descriptors, helper_pid, journal, options, prop, run, sandbox, sandbox_ids, wait_for)
+from network import (WORLD, Talker, address, answers, ask, echoes, is_as, kill_netd, link, links, netd_stopped, network_config,
                      of_network, pool_is_full, serving, state, udp, world)
 from test_pause import pause, resume
 from test_restart import restart
@@ -100,8 +100,7 @@ def netlink_sockets(pid):
     """Inodes of those that the process has."""
     with open(f"/proc/{pid}/net/netlink", encoding="ascii") as f:
         there = {line.split()[-1] for line in f}
-    links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-    return there & {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+    return there & {link[len("socket:["):-1] for link in descriptors(pid).values() if link.startswith("socket:[")}
 
 
 def test_a_create_needs_nothing_of_cube_netd(template):

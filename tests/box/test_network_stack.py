@@ -13,7 +13,7 @@ import pytest
 
 pytest.register_assert_rewrite("network_checks")
 
-from cubetest import created, prop, run
+from cubetest import created, descriptors, prop, run
 from network_checks import world_for_guests
 from network_checks import *  # noqa: F401,F403
 
@@ -29,7 +29,7 @@ RESOLV_CONF = "/run/guest-resolv.conf"
 
 def tap_of(pid):
     """The VMM's own descriptor of it."""
-    [number] = [n for n in os.listdir(f"/proc/{pid}/fd") if os.readlink(f"/proc/{pid}/fd/{n}") == "/dev/net/tun"]
+    [number] = [n for n, target in descriptors(pid).items() if target == "/dev/net/tun"]
     pidfd = os.pidfd_open(pid)
     try:
         return netlab.check(ctypes.CDLL(None, use_errno=True).syscall(SYS_PIDFD_GETFD, pidfd, int(number), 0))

@@ -11,7 +11,7 @@ import signal
 import dbus
 import pytest
 
-from cubetest import (ERROR, at_rest, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, nothing_left_since, options, prop, run,
+from cubetest import (ERROR, another_helper, at_rest, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, nothing_left_since, options, prop, run,
                       sandbox, sandbox_ids, snapshot_dirs, wait_for)
 from snapshots import count, counting, goes_on, put, sector
 from test_operations import prop_or_none
@@ -40,13 +40,14 @@ def test_the_store_dies_in_it(template):
         put(sandbox_id, 30, "kept")
         before = snapshot_dirs()
         with asked("Pause", "cube-stored", sandbox_id, "pausing") as job:
-            os.kill(helper_pid("cube-stored"), signal.SIGKILL)
+            pid = helper_pid("cube-stored")
+            os.kill(pid, signal.SIGKILL)
             assert job.exception().get_dbus_name() == ERROR + "Internal"
         assert prop(sandbox_id, "State") == "running"
         assert "pause-failed" in events(sandbox_id)
         goes_on(sandbox_id)
         assert snapshot_dirs() == before
-        wait_for("another cube-stored", lambda: run("pgrep", "-x", "cube-stored").returncode == 0)
+        another_helper("cube-stored", pid)
         pause(sandbox_id)
         resume(sandbox_id)
         goes_on(sandbox_id)

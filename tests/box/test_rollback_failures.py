@@ -9,7 +9,8 @@ import signal
 
 import pytest
 
-from cubetest import bus, crash, created_from, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for
+from cubetest import (another_helper, bus, crash, created_from, ctl, ctl_ok, descriptors, options, prop, remove_snapshot,
+                      remove_snapshots, run, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for)
 from snapshots import count, counting, goes_on, put, sector
 from test_restart import restart
 from test_rollback import refused, rollback
@@ -50,11 +51,12 @@ def test_a_capture_that_fails(clean_again):  # noqa: F811
     with to_be_rolled_back() as (sandbox_id, instant):
         before = snapshot_dirs()
         with in_the_middle(sandbox_id, instant) as job:
-            os.kill(stored_pid(), signal.SIGKILL)
+            pid = stored_pid()
+            os.kill(pid, signal.SIGKILL)
             assert "cube-stored" in str(job.exception())
         assert snapshot_dirs() == before
         assert sector(sandbox_id, 5) == "new"
-        wait_for("another cube-stored", lambda: stored_pid())
+        another_helper("cube-stored", pid)
         rollback(sandbox_id, instant)
         assert sector(sandbox_id, 5) == "old"
     restart()
@@ -155,8 +157,4 @@ def snapshot_of(sandbox_id):
 def count_of_vmm_overlay(sandbox_id):
     """Does its VMM have the new overlay open, and not the old one as one that is written to?"""
     pid = int(prop(sandbox_id, "VMMPID"))
-    links = []
-    for fd in glob.glob(f"/proc/{pid}/fd/*"):
-        with contextlib.suppress(OSError):
-            links.append(os.readlink(fd))
-    return any(link.endswith(f"{sandbox_id}.new") for link in links)
+    return any(link.endswith(f"{sandbox_id}.new") for link in descriptors(pid).values())

@@ -177,9 +177,34 @@ def crash():
     wait_for("another cubed", lambda: cubed_pid() not in (0, pid) and ctl("list").returncode == 0)
 
 
+def find_helper(name):
+    """The pid of cube-stored or cube-netd. None: it has ended, or another one is just being started."""
+    def ended(pid):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+                return f.read().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            return True
+    found = [pid for pid in map(int, run("pgrep", "-x", "-P", cubed_pid(), name).stdout.split()) if not ended(pid)]
+    return found[0] if found else None
+
+
 def helper_pid(name):
-    """Of cube-stored or cube-netd."""
-    return int(run("pgrep", "-x", "-P", cubed_pid(), name, check=True).stdout)
+    return wait_for(name, lambda: find_helper(name))
+
+
+def another_helper(name, pid):
+    """Waits for the one that cubed starts in the place of that."""
+    wait_for(f"another {name}", lambda: find_helper(name) not in (None, pid))
+
+
+def descriptors(pid):
+    """{number: what it leads to}, without those that are closed meanwhile."""
+    found = {}
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found[int(number)] = os.readlink(f"/proc/{pid}/fd/{number}")
+    return found
 
 
 def service_memory():

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 
-from cubetest import ctl_ok, helper_pid, run, wait_for
+from cubetest import another_helper, ctl_ok, helper_pid, manager_prop, run, wait_for
 
 WORLD, OTHER, HOST = "198.51.100.2", "198.51.100.3", "198.51.100.1"
 BPF_DIR = "/sys/fs/bpf/cubed"
@@ -208,7 +208,7 @@ def netd_stopped():
 def kill_netd():
     pid = helper_pid("cube-netd")
     os.kill(pid, signal.SIGKILL)
-    wait_for("another cube-netd", lambda: run("pgrep", "-x", "cube-netd").stdout.split() not in ([], [str(pid).encode()]))
+    another_helper("cube-netd", pid)
 
 
 class Talker(threading.Thread):
