@@ -121,7 +121,7 @@ class Linux:
             os.close(stdout)
 
 
-def wait_at_rest(read, timeout=10):
+def wait_at_rest(read, timeout=60):
     """Until nothing is counted any more for a while."""
     last = [read(), time.monotonic()]
 

@@ -55,6 +55,14 @@ def clean(template):
     cubetest.nothing_left_since(before)
 
 
+@pytest.fixture
+def clean_again(template):
+    """As clean, but the descriptors of another cubed process can't be compared."""
+    before = cubetest.at_rest()
+    yield
+    cubetest.nothing_left_since(before, but=["fds"])
+
+
 @pytest.fixture(scope="module")
 def shared(template):
     """One for all tests of a file that leave it as they found it."""

@@ -193,7 +193,7 @@ def watched(sandbox_id):
     wait_for("it to be parked", lambda: int.from_bytes((element("sandboxes", number) or bytes(16))[8:12], "little") == 4)
 
 
-def test_it_is_parked_again_when_the_host_has_booted(clean):
+def test_it_is_parked_again_when_the_host_has_booted(clean_again):
     """What a reboot leaves is what is on the disk: no links, no maps, nothing below /run."""
     with waking() as sandbox_id:
         pause(sandbox_id)

@@ -12,7 +12,6 @@ from cubetest import (another_helper, created, ctl, ctl_ok, journal, manager, op
                       wait_for)
 from snapshots import put, sector
 from test_snapshot_failures import SNAPSHOTS, small_disk, stored_pid  # noqa: F401
-from test_snapshot_restart import clean_again  # noqa: F401
 
 LIMITS = "/etc/cubed/cubed.conf.d/70-checkpoints.conf"
 
@@ -60,7 +59,7 @@ def test_one_before_each_exec(clean):
         assert sector(sandbox_id, 4) == "word1"
 
 
-def test_numbers_go_on_and_later_ones_stay(clean_again):  # noqa: F811
+def test_numbers_go_on_and_later_ones_stay(clean_again):
     with checkpointing() as sandbox_id:
         for i in range(4):
             put(sandbox_id, 4, f"word{i}")
@@ -119,7 +118,7 @@ def test_they_go_with_their_sandbox(clean):
     wait_for("they to be gone", lambda: snapshot_dirs() == before)
 
 
-def test_the_store_dies_in_one(clean_again):  # noqa: F811
+def test_the_store_dies_in_one(clean_again):
     with checkpointing() as sandbox_id:
         true(sandbox_id)
         pid = stored_pid()

@@ -13,20 +13,12 @@ import subprocess
 import dbus
 import pytest
 
-from cubetest import (NAME, as_user, bus, created, cubed_pid, ctl, ctl_ok, events, leftovers, manager, manager_prop, nothing_left_since,
-                      options, prop, run, sandbox_ids, wait_for)
+from cubetest import (NAME, as_user, bus, created, cubed_pid, ctl, ctl_ok, events, manager, manager_prop, options, prop, run, sandbox_ids,
+                      wait_for)
 from faults import Journal, service_is_whole
 from snapshots import counting, goes_on, put, sector
 
 BUS, JOURNAL, POLKIT = "dbus.service", "systemd-journald.service", "polkit.service"
-
-
-@pytest.fixture
-def clean_again(template):
-    """As clean, but the descriptors of another cubed process can't be compared."""
-    before = leftovers()
-    yield
-    nothing_left_since(before, but=["fds"])
 
 
 def main_pid(unit):

@@ -11,7 +11,7 @@ import dbus
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, another_helper, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, leftovers, make_root, manager, nothing_left_since, options, prop,
+from cubetest import (ERROR, another_helper, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, make_root, manager, options, prop,
                       remove_snapshot, run, sandbox, snapshot, wait_for)
 from faults import Journal, at_rest, service_is_whole, snapshots, states
 from snapshots import counting, goes_on, put, sector
@@ -146,14 +146,6 @@ def pause_or_run_on(sandbox_id, told):
     assert prop(sandbox_id, "State") == ("paused" if done else "running")
 
 
-@pytest.fixture
-def clean_store(template):
-    """What is left is looked at behind the test, in the file system that was there before."""
-    before = leftovers()
-    yield
-    nothing_left_since(before, but=["fds"])
-
-
 LEFT = [("fill", 0), ("fill_files", 1)]
 if os.environ.get("CUBE_LONG") == "1":
     LEFT += [("fill", n << 12) for n in (1, 4, 12, 80, 400)] + [("fill_files", n) for n in (0, 2, 3, 5)]
@@ -179,17 +171,17 @@ def everything_without_room(filler):
             company.end()
 
 
-def test_a_store_without_room(clean_store, tmp_path):
+def test_a_store_without_room(clean_again, tmp_path):
     with small_store(tmp_path, "size=48m,nr_inodes=512"):
         everything_without_room(Filler(STORE))
 
 
-def test_a_runtime_directory_without_room(clean_store):
+def test_a_runtime_directory_without_room(clean_again):
     with small(RUN, "size=1m,nr_inodes=256,mode=0711"):
         everything_without_room(Filler(RUN))
 
 
-def test_what_a_guest_writes_to_a_full_store_is_refused_to_it(clean_store, tmp_path):
+def test_what_a_guest_writes_to_a_full_store_is_refused_to_it(clean_again, tmp_path):
     """It goes on, and writes again as soon as it can; nobody else notices."""
     with small_store(tmp_path, "size=48m"), counting() as sandbox_id, counting() as other:
         put(sandbox_id, 5, "before")
@@ -205,7 +197,7 @@ def test_what_a_guest_writes_to_a_full_store_is_refused_to_it(clean_store, tmp_p
         assert (sector(sandbox_id, 5), sector(sandbox_id, 4096)) == ("before", "after")
 
 
-def test_what_is_removed_from_a_full_store_makes_room(clean_store, tmp_path):
+def test_what_is_removed_from_a_full_store_makes_room(clean_again, tmp_path):
     with small_store(tmp_path, "size=48m"):
         sandbox_id = ctl_ok("create", "--timeout", "1h").strip()
         put(sandbox_id, 5, "word")
@@ -221,7 +213,7 @@ def test_what_is_removed_from_a_full_store_makes_room(clean_store, tmp_path):
         assert os.statvfs(STORE).f_bavail > before
 
 
-def test_what_is_acknowledged_while_it_can_not_be_saved_is_saved_later(clean_store):
+def test_what_is_acknowledged_while_it_can_not_be_saved_is_saved_later(clean_again):
     with small(RUN, "size=1m,mode=0711"), counting() as sandbox_id:
         other, mine = ctl_ok("create", "--timeout", "1h").strip(), cubed_pid()
         filler = Filler(RUN)

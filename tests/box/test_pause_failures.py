@@ -11,7 +11,7 @@ import signal
 import dbus
 import pytest
 
-from cubetest import (ERROR, another_helper, at_rest, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, nothing_left_since, options, prop, run,
+from cubetest import (ERROR, another_helper, at_rest, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, nothing_left_since, options, prop,
                       sandbox, sandbox_ids, snapshot_dirs, wait_for)
 from snapshots import count, counting, goes_on, put, sector
 from test_operations import prop_or_none

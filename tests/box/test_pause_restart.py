@@ -8,18 +8,11 @@ import signal
 
 import pytest
 
-from cubetest import at_rest, bus, crash, ctl_ok, nothing_left_since, options, prop, sandbox, sandbox_ids, wait_for
+from cubetest import bus, crash, ctl_ok, options, prop, sandbox, sandbox_ids, wait_for
 from snapshots import counting, goes_on, put, sector
 from test_pause import KEPT, pause, resume
 from test_restart import restart
 from test_snapshot_failures import SNAPSHOTS, stored_pid
-
-
-@pytest.fixture
-def clean_again(template):
-    before = at_rest()
-    yield
-    nothing_left_since(before, but=["fds"])
 
 
 @pytest.mark.parametrize("again", [restart, crash])

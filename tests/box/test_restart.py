@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-from cubetest import (at_rest, crash, created, ctl, ctl_ok, events, nothing_left_since, prop, run, sandbox_ids,
-                      wait_for)
+from cubetest import crash, created, ctl, ctl_ok, events, prop, run, sandbox_ids, wait_for
 
 
 def restart():
@@ -77,11 +76,3 @@ def test_a_second_cubed_says_so_and_harms_nothing():
     assert result.returncode == 1
     assert b"org.cubed.Cube1" in result.stderr or b"another" in result.stderr
     assert ctl("list").returncode == 0
-
-
-@pytest.fixture
-def clean_again(template):
-    """As clean, but the descriptors of another cubed process can't be compared."""
-    before = at_rest()
-    yield
-    nothing_left_since(before, but=["fds"])

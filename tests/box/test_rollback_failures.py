@@ -15,7 +15,6 @@ from snapshots import count, counting, goes_on, put, sector
 from test_restart import restart
 from test_rollback import refused, rollback
 from test_snapshot_failures import SNAPSHOTS, stored_pid
-from test_snapshot_restart import clean_again  # noqa: F401
 
 
 @contextlib.contextmanager
@@ -47,7 +46,7 @@ def to_be_rolled_back():
             remove_snapshot(instant)
 
 
-def test_a_capture_that_fails(clean_again):  # noqa: F811
+def test_a_capture_that_fails(clean_again):
     with to_be_rolled_back() as (sandbox_id, instant):
         before = snapshot_dirs()
         with in_the_middle(sandbox_id, instant) as job:
@@ -110,7 +109,7 @@ def limit_comes_back(sandbox_id):
 
 
 @pytest.mark.parametrize("again", [restart, crash])
-def test_cubed_is_restarted_in_it(clean_again, again):  # noqa: F811
+def test_cubed_is_restarted_in_it(clean_again, again):
     with to_be_rolled_back() as (sandbox_id, instant):
         before = snapshot_dirs()
         with in_the_middle(sandbox_id, instant) as job, limit_comes_back(sandbox_id):
@@ -124,7 +123,7 @@ def test_cubed_is_restarted_in_it(clean_again, again):  # noqa: F811
         assert count(sandbox_id) > 0
 
 
-def test_cubed_is_killed_while_it_waits_for_the_agent(clean_again):  # noqa: F811
+def test_cubed_is_killed_while_it_waits_for_the_agent(clean_again):
     """The guest of the target runs: then it is that one, and the safety copy goes."""
     with counting() as sandbox_id:
         ctl_ok("exec", sandbox_id, "--", "ignore-claims")

@@ -149,7 +149,7 @@ def test_what_a_build_that_failed_has_done_is_not_done_again(base, clean):
     ctl_ok("template", "rm", "failing")
 
 
-def test_it_survives_the_death_of_cubed_amid_a_build(base, clean):
+def test_it_survives_the_death_of_cubed_amid_a_build(base, clean_again):
     words = [w for kind, *args in (("RUN", "put-sector vdb 11 killed"), ("RUN", "sleep 1000")) for w in (kind, str(len(args)), *args)]
     out = cubetest.run("busctl", "call", "org.cubed.Cube1", "/org/cubed/Cube1", "org.cubed.Cube1.Manager", "DeriveTemplate",
                        "ssa{sv}", "killed", base, "1", "steps", "a(sas)", "2", *words, check=True).stdout.decode().split('"')[1]

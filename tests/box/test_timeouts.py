@@ -141,13 +141,13 @@ def test_who_serves_somebody_is_not_idle(clean):
         wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
 
 
-def test_an_idle_time_out_outlives_cubed(clean):
+def test_an_idle_time_out_outlives_cubed(clean_again):
     with created("--timeout", "1h", "--idle-timeout", "2s", "--on-timeout", "pause") as sandbox_id:
         run("systemctl", "restart", "cubed.service", check=True)
         wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
 
 
-def test_one_that_was_over_while_cubed_was_away_is_paused_at_once(clean):
+def test_one_that_was_over_while_cubed_was_away_is_paused_at_once(clean_again):
     with created("--timeout", "1h", "--on-timeout", "pause") as sandbox_id:
         sandbox(sandbox_id).SetTimeout(dbus.UInt64(3_000_000))
         over, vmm = prop(sandbox_id, "Deadline") / 1e6, int(prop(sandbox_id, "VMMPID"))

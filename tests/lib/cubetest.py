@@ -222,19 +222,20 @@ def active(unit):
 
 def at_rest():
     """leftovers() of a moment in which nothing is on its way, to be compared with later: what there is belongs to a sandbox
-    that is listed, and cubed has a network, with a place for each VMM."""
+    that is listed, no removal is under way, cubed has a network, with a place for each VMM, and a second look finds the same."""
     now, strays = {}, []
 
     def settled():
         nonlocal now, strays
-        now, ids = leftovers(), set(sandbox_ids())
+        before, now, ids = now, leftovers(), set(sandbox_ids())
         strays = [name for key in ("scopes", "run", "disks") for name in now[key]
                   if name.removeprefix("cube-").split(".")[0] not in ids]
-        return not strays and now["slots"] == len(now["vmms"]) == len(now["scopes"]) and manager_prop("Network4")
+        strays += [name for name in now["snapshots"] if name.startswith(".gone-")]
+        return now == before and not strays and now["slots"] == len(now["vmms"]) == len(now["scopes"]) and manager_prop("Network4")
     try:
         wait_for("nothing to be on its way", settled)
     except AssertionError as e:
-        raise AssertionError(f"not at rest: {strays} belong to no sandbox; {now}") from e
+        raise AssertionError(f"not at rest: {strays} belong to no sandbox, or are going; {now}") from e
     return now
 
 
@@ -244,7 +245,7 @@ def nothing_left_since(before, but=()):
         now = leftovers()
         return {key: (before[key], now[key]) for key in before if key not in but and now[key] != before[key]}
     try:
-        wait_for("everything to be as before", lambda: not differences(), timeout=15)
+        wait_for("everything to be as before", lambda: not differences())
     except AssertionError as e:
         raise AssertionError(f"left behind (before, after): {differences()}") from e
 
