@@ -136,7 +136,7 @@ def test_a_pool_of_none(template):
     with network_config("FreeSlots=0\n"):
         restart()
         with created() as sandbox_id:
-            assert links() == {link(sandbox_id)}
+            wait_for("no links but its own", lambda: links() == {link(sandbox_id)})
         wait_for("its links to go", lambda: not links())
 
 
@@ -160,7 +160,7 @@ def test_creates_and_kills_leave_nothing(template):
         made = [ctl_ok("create").strip() for _ in range(4)]
         for s in made:
             ctl_ok("kill", s)
-    wait_for("the network to be as before", lambda: of_network() == before)
+    wait_for("the network to be as before", lambda: is_as(before))
 
 
 def test_vmms_and_cubed_that_are_killed_leave_nothing(template):
@@ -177,12 +177,7 @@ def test_vmms_and_cubed_that_are_killed_leave_nothing(template):
         for s in sandbox_ids():
             ctl("kill", s)
     wait_for("no sandbox", lambda: not sandbox_ids())
-
-    def as_before():
-        now = of_network()
-        return now["policies"] <= before["policies"] and {**now, "policies": 0} == {**before, "policies": 0}
-    # a policy that nobody uses is kept for a minute
-    wait_for("the network to be as before", as_before, timeout=90)
+    wait_for("the network to be as before", lambda: is_as(before))
 
 
 def test_a_killed_vmm_takes_its_links_along(template):

@@ -64,7 +64,8 @@ def elements(name, key_bytes=4):
             key = ctypes.create_string_buffer(following.raw, key_bytes)
     finally:
         os.close(fd)
-    return keys
+    # Where a key goes meanwhile the kernel begins anew.
+    return list(dict.fromkeys(keys))
 
 
 def element(name, key, value_bytes=16):
@@ -88,9 +89,15 @@ def of_network():
             "tables": run("nft", "list", "tables").stdout}
 
 
+def is_as(before):
+    """What of_network() told before is so again. A policy that nobody uses is kept for a minute: it may have gone since."""
+    now = of_network()
+    return now["policies"] <= before["policies"] and {**now, "policies": 0} == {**before, "policies": 0}
+
+
 def pool_is_full(slots=16, but=0):
-    """As many links as the pool has, and those of running sandboxes."""
-    wait_for("the pool to be full", lambda: len(links()) == slots + but)
+    """cubed has as many places as the pool is to have, and there are no links but theirs and those of running sandboxes."""
+    wait_for("the pool to be full", lambda: manager_prop("NetworkFreeSlots") == slots and len(links()) == slots + but)
 
 
 @contextlib.contextmanager
