@@ -9,6 +9,7 @@ import pytest
 import cubetest
 from cubetest import ctl, ctl_ok, wait_for
 from conftest import PAYLOAD
+from templates import stored_at_rest
 
 JOBS = pathlib.Path("/run/cubed/jobs")
 
@@ -182,12 +183,12 @@ def test_gc_frees_what_it_says(base):
     ctl_ok("gc")
     rebuilt("going", base, ("RUN", "put-sector vdb 11 one"), ("RUN", "put-sector vdb 12 two"))
     rebuilt("going", base, ("RUN", "put-sector vdb 11 one"), ("RUN", "put-sector vdb 12 three"))
+    stored_at_rest()
     rows = json.loads(ctl_ok("gc", "--dry-run", "--json=short"))
     assert {"template", "layer"} <= {row["kind"] for row in rows}
     before, promised = disk_used(), sum(row["size"] for row in rows)
     assert json.loads(ctl_ok("gc", "--json=short")) == rows
-    wait_for("removals to end", lambda: not list(pathlib.Path("/var/lib/cubed").glob("*/.remove-*")) and
-             not list(pathlib.Path("/var/lib/cubed/snapshots").glob(".gone-*")))
+    stored_at_rest()
     # but for directories and descriptions, a block or two each
     assert abs(before - disk_used() - promised) <= 16 * 4096, (before, disk_used(), rows)
     assert ctl_ok("gc", "--dry-run", "--json=short").strip() == "[]"

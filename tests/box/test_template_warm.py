@@ -10,22 +10,13 @@ import pytest
 import cubetest
 from cubetest import ctl, ctl_ok, wait_for
 from conftest import PAYLOAD
-
-SHARED = (".kernels", ".initramfs", ".roots", ".inputs", ".layers")
+from snapshots import count
+from templates import stored, stored_at_rest
 
 
 def arguments(root, name, *options, words=""):
     return ["template", "build", name, "--from", str(root), "--kernel", PAYLOAD, "--memory", "64M", "--disk", "64M",
             *(["--cmdline", words] if words else []), *options]
-
-
-def stored():
-    """What templates and snapshots have on disk, but for what is shared by several."""
-    found = []
-    for kind in ("templates", "templates/names/0", "snapshots"):
-        path = os.path.join("/var/lib/cubed", kind)
-        found += sorted(f"{kind}/{name}" for name in os.listdir(path) if name not in SHARED) if os.path.isdir(path) else []
-    return found
 
 
 def wait_stored(before):
@@ -45,7 +36,7 @@ def root(tmp_path_factory):
 def fails(root, clean):
     """fails(option...): the message of a build that fails and leaves nothing."""
     def check(*options, words=""):
-        before = stored()
+        before = stored_at_rest()
         result = ctl(*arguments(root, "broken", *options, words=words))
         assert result.returncode == 1
         assert ctl("template", "show", "broken").returncode == 1
@@ -210,7 +201,7 @@ def test_an_image_without_a_shell_is_warmed_all_the_same(root):
 
 
 def test_a_cancel_leaves_nothing(hanging):
-    before = stored()
+    before = stored_at_rest()
     process, _ = hanging()
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 1
@@ -218,7 +209,7 @@ def test_a_cancel_leaves_nothing(hanging):
 
 
 def test_a_cubed_that_ends_takes_the_build_with_it(hanging):
-    before = stored()
+    before = stored_at_rest()
     _, builder = hanging()
     cubetest.run("systemctl", "restart", "cubed.service", check=True)
     wait_for("the builder to be gone", lambda: builder not in cubetest.leftovers()["run"])
@@ -227,7 +218,7 @@ def test_a_cubed_that_ends_takes_the_build_with_it(hanging):
 
 
 def test_a_cubed_that_is_killed_leaves_a_builder_that_the_next_one_ends(hanging):
-    before = stored()
+    before = stored_at_rest()
     _, builder = hanging()
     cubetest.crash()
     wait_for("the builder to be gone", lambda: builder not in cubetest.leftovers()["run"])
@@ -253,9 +244,9 @@ def test_a_name_stays_with_what_works(built, root):
 
 
 def test_a_template_takes_its_snapshot_along(root):
-    before = set(stored())
+    before = set(stored_at_rest())
     ctl_ok(*arguments(root, "warm"))
-    new = set(stored()) - before
+    new = set(stored_at_rest()) - before
     assert sorted(name.rpartition("/")[0] for name in new) == ["snapshots", "templates", "templates/names/0"]
     ctl_ok("template", "rm", "warm")
     wait_for(f"{new} to be gone", lambda: not new & set(stored()))
