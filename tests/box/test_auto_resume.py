@@ -37,7 +37,6 @@ def wakes(sandbox_id):
     """The very first datagram is answered."""
     before = events(sandbox_id).count("resumed")
     with udp(address(sandbox_id)) as s:
-        s.settimeout(30)
         assert answers(s)
     assert prop(sandbox_id, "State") == "running"
     assert events(sandbox_id).count("resumed") == before + 1
@@ -79,7 +78,7 @@ def test_twenty_at_once_resume_it_once(clean):
         pause(sandbox_id)
         sockets = [udp(address(sandbox_id)) for _ in range(20)]
         for i, s in enumerate(sockets):
-            s.settimeout(30)
+            s.settimeout(60)
             s.send(str(i).encode())
         assert [s.recv(100) for s in sockets] == [str(i).encode() for i in range(20)]
         assert events(sandbox_id).count("resumed") == 1
@@ -89,7 +88,7 @@ def test_a_connection_is_answered_by_the_guest_that_was_resumed_for_it(clean):
     with created("--timeout", "1h", "--auto-resume") as sandbox_id:
         pause(sandbox_id)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            job = pool.submit(lambda: socket.create_connection((address(sandbox_id), 80), timeout=30))
+            job = pool.submit(lambda: socket.create_connection((address(sandbox_id), 80), timeout=60))
             wait_for("it to be resumed", lambda: prop(sandbox_id, "State") == "running")
             servers, tap = [], tap_of(int(prop(sandbox_id, "VMMPID")))
             guest = netlab.Guest(tap, ready=lambda netns: servers.append(netns.listen("0.0.0.0", 80)))

@@ -56,7 +56,8 @@ def creates(n):
             yield
         finally:
             done[0] = True
-        assert all(job.result(60) > 0 for job in jobs)
+        for job in jobs:
+            job.result(60)
 
 
 # PID 1
@@ -137,7 +138,7 @@ def test_the_bus_stands_still(clean_again):
                 os.kill(main_pid(BUS), signal.SIGCONT)
                 assert sandbox_id in [str(row[0]) for row in job.result()]
             p.stdin.close()
-            assert p.wait(30) == 0
+            assert p.wait(60) == 0
         goes_on(sandbox_id)
     assert cubed_pid() == mine
 
@@ -220,12 +221,12 @@ def test_the_journal_is_killed(clean):
 
 @pytest.fixture
 def alice(template):
-    """In group cube, and cubed waits for two seconds for whom it asks."""
+    """In group cube, and cubed waits for eight seconds for whom it asks."""
     run("usermod", "-aG", "cube", "alice", check=True)
     directory = "/run/systemd/system/cubed.service.d"
     os.makedirs(directory, exist_ok=True)
     with open(f"{directory}/50-test.conf", "w", encoding="ascii") as f:
-        f.write("[Service]\nEnvironment=SYSTEMD_BUS_TIMEOUT=2s\n")
+        f.write("[Service]\nEnvironment=SYSTEMD_BUS_TIMEOUT=8s\n")
     run("systemctl", "daemon-reload", check=True)
     run("systemctl", "restart", "cubed.service", check=True)
     yield "alice"

@@ -8,12 +8,11 @@ import os
 import signal
 
 import dbus
-import pytest
 
 from conftest import PAYLOAD
 from cubetest import (ERROR, another_helper, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, make_root, manager, options, prop,
                       remove_snapshot, run, sandbox, snapshot, wait_for)
-from faults import Journal, at_rest, service_is_whole, snapshots, states
+from faults import Journal, at_rest, snapshots, states
 from snapshots import counting, goes_on, put, sector
 from test_pause import pause, resume
 

@@ -16,6 +16,7 @@ from ociimage import Layout, layer
 from registry import PASSWORD, USER
 from gatewayhost import call, output, show
 from test_gateway import key, listening  # noqa: F401
+from test_gateway_builds import end_of_build
 
 CONFIG = {"Env": ["MODE=image"], "User": "app", "WorkingDir": "/srv", "Entrypoint": ["echo", "the image's own"],
           "ExposedPorts": {"80/tcp": {}}}

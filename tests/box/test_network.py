@@ -173,7 +173,7 @@ def test_vmms_and_cubed_that_are_killed_leave_nothing(template):
         underway = [subprocess.Popen(["cubectl", "create"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
         chance.choice([crash, kill_netd, restart])()
         for p in underway:
-            p.wait(60)
+            p.wait(120)
         for s in sandbox_ids():
             ctl("kill", s)
     wait_for("no sandbox", lambda: not sandbox_ids())

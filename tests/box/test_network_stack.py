@@ -32,7 +32,7 @@ def tap_of(pid):
     [number] = [n for n, target in descriptors(pid).items() if target == "/dev/net/tun"]
     pidfd = os.pidfd_open(pid)
     try:
-        return netlab.check(ctypes.CDLL(None, use_errno=True).syscall(SYS_PIDFD_GETFD, pidfd, int(number), 0))
+        return netlab.check(ctypes.CDLL(None, use_errno=True).syscall(SYS_PIDFD_GETFD, pidfd, number, 0))
     finally:
         os.close(pidfd)
 
@@ -45,7 +45,7 @@ class StackGuest:
         self.tap = tap_of(int(prop(sandbox_id, "VMMPID")))
         self.stack = netlab.Guest(self.tap)
         with open(RESOLV_CONF, "w", encoding="ascii") as f:
-            f.write("nameserver 169.254.77.1\noptions timeout:2 attempts:1\n")
+            f.write("nameserver 169.254.77.1\noptions timeout:20 attempts:1\n")
 
     def command(self, *argv):
         return ("nsenter", f"--net={self.stack.netns.path()}", "unshare", "--mount", "sh", "-c",

@@ -82,7 +82,7 @@ def outcome_of(operation, sandbox_id):
         arguments = (ctl_ok("snapshot", sandbox_id).strip(), options({}))
     obj = connection.get_object(NAME, path, introspect=False)
     try:
-        obj.get_dbus_method(operation, interface)(*arguments, timeout=30)
+        obj.get_dbus_method(operation, interface)(*arguments, timeout=60)
     except dbus.DBusException as e:
         name = e.get_dbus_name()
         if name == "org.freedesktop.DBus.Error.UnknownObject":
@@ -102,7 +102,7 @@ def creating(template):
         assert prop(sandbox_id, "State") == "creating"
         yield sandbox_id
         ctl("kill", sandbox_id)
-        p.wait(60)
+        p.wait(120)
 
 
 def stopping(template):
@@ -112,7 +112,7 @@ def stopping(template):
             wait_for("it to be stopping", lambda: prop(sandbox_id, "State") == "stopping")
             yield sandbox_id
             ctl("kill", sandbox_id)
-            p.wait(60)
+            p.wait(120)
 
 
 def running(template):
@@ -138,7 +138,7 @@ def stopped_in(helper, operation, sandbox_id, state):
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
-            job.result(60)
+            job.result(120)
 
 
 def pausing(template):
@@ -181,7 +181,7 @@ def outcome_at_the_end(operation, sandbox_id, state):
             concurrent.futures.wait([job], timeout=0.2)
             assert not job.done() and prop(sandbox_id, "State") == state
             os.kill(helper_pid("cube-stored" if state == "pausing" else "cube-netd"), signal.SIGCONT)
-        return job.result(60)
+        return job.result(120)
 
 
 @pytest.mark.parametrize("operation, state, outcome", table())

@@ -4,7 +4,7 @@
 import pytest
 
 import cubetest
-from cubetest import ctl, ctl_ok
+from cubetest import ctl, ctl_ok, wait_for
 from conftest import PAYLOAD
 from ociimage import Layout, layer
 

@@ -28,7 +28,7 @@ def base(tmp_path_factory):
 class Job:
     def __init__(self, path):
         self.path = path
-        wait_for("the build", lambda: self.get("State") != "running")
+        wait_for("the build", lambda: self.get("State") != "running", timeout=300)
         self.log = (JOBS / f"{path.rsplit('/', 1)[1]}.log").read_text()
 
     def get(self, name):

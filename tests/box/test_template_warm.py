@@ -79,7 +79,7 @@ def hanging(root, template):
     yield start
     for process in started:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     # A cubed that was started anew has other descriptors.
     cubetest.nothing_left_since(at_first, but=["fds"])
 
@@ -127,7 +127,7 @@ def test_a_copy_that_fails_is_named(fails, tree):
 def test_a_build_ends_amid_a_copy(fails, tree):
     with open(tree / "large", "wb") as f:
         f.truncate(64 << 30)
-    message = fails("--copy", f"{tree}:/srv/app", "--setup", "true", "--timeout", "5s")
+    message = fails("--copy", f"{tree}:/srv/app", "--setup", "true", "--timeout", "15s")
     assert "the build took longer than it may" in message
     assert "[copy 1 of 1, to /srv/app]" in message and "[setup command" not in message
 
@@ -178,7 +178,7 @@ def test_a_failure_is_named_and_leaves_nothing(fails, options, what):
 
 
 def test_a_command_that_prints_without_end_fills_its_log_and_no_more(fails):
-    message = fails("--setup", "yes", "--timeout", "3s")
+    message = fails("--setup", "yes", "--timeout", "15s")
     assert "[the log is full" in message and "the build took longer than it may" in message
     assert len(message) < 2 << 20
 
@@ -204,7 +204,7 @@ def test_a_cancel_leaves_nothing(hanging):
     before = stored_at_rest()
     process, _ = hanging()
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 1
+    assert process.wait(60) == 1
     wait_stored(before)
 
 
@@ -232,7 +232,7 @@ def test_a_builder_is_nobodys_sandbox(hanging):
     assert cubetest.manager_prop("NSandboxes") == len(cubetest.sandbox_ids())
     assert f"No sandbox '{builder}'".encode() in ctl("kill", builder).stderr
     process.send_signal(signal.SIGINT)
-    process.wait(30)
+    process.wait(60)
     assert cubetest.events(builder) == []
 
 

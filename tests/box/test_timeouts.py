@@ -33,7 +33,7 @@ def test_with_no_limits_at_all_a_guest_boots_and_is_asked_to_power_off(template,
     try:
         scope = f"cube-{sandbox_id}.scope"
         assert run("systemctl", "show", "-P", "TimeoutStopUSec", scope).stdout.strip() == b"infinity"
-        assert ctl("stop", sandbox_id, timeout=30).returncode == 0
+        assert ctl("stop", sandbox_id, timeout=60).returncode == 0
     finally:
         ctl("kill", sandbox_id)
     assert journal(sandbox_id, "CUBE_EVENT=exit")[0]["CUBE_REASON"] == "poweroff"

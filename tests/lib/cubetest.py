@@ -48,7 +48,7 @@ def as_user(user, *argv, **kwargs):
     return run("runuser", "-u", user, "--", *argv, **kwargs)
 
 
-def wait_for(what, condition, timeout=60, interval=0.05):
+def wait_for(what, condition, timeout=120, interval=0.05):
     """condition()'s first true value."""
     deadline = time.monotonic() + timeout
     while True:

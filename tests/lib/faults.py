@@ -37,7 +37,7 @@ class Journal:
 
     def says(self, text):
         try:
-            wait_for("the journal to say it", lambda: text in self.since("-o", "cat"), timeout=10)
+            wait_for("the journal to say it", lambda: text in self.since("-o", "cat"))
         except AssertionError as e:
             raise AssertionError(f"the journal does not say '{text}', but:\n{self.since('-o', 'cat')}") from e
 
@@ -123,7 +123,7 @@ class UnluckyWorld(World):
         told, before = Journal(), processes()
         self.kill_in(s, delay)
         print(f"  {s.answer if s.acknowledged else s.error}", flush=True)
-        wait_for("the service to be whole again", service_is_whole, timeout=30)
+        wait_for("the service to be whole again", service_is_whole)
         wait_for("all to come to rest", lambda: at_rest(s.killed))
         self.settle(s)
         self.expect_told(s, told)
@@ -343,7 +343,7 @@ class UnluckyWorld(World):
                     "disks": {name.split(".")[0] for name in left["disks"]} - set(self.lives),
                     "snapshots": [name for name in left["snapshots"] if name[0] == "."]}
         try:
-            wait_for("nothing else to be there", lambda: not any(more().values()), timeout=15)
+            wait_for("nothing else to be there", lambda: not any(more().values()))
         except AssertionError as e:
             raise AssertionError(f"there is more, or less: {more()}") from e
 

@@ -36,7 +36,7 @@ def modes(sdks):
 
 @pytest.fixture(autouse=True)
 def no_sandbox_is_left():
-    before = sandbox_ids()
+    before = set(sandbox_ids())
     yield
     assert sandbox_ids() == before
 
