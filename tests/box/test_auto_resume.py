@@ -38,7 +38,8 @@ def wakes(sandbox_id):
     before = events(sandbox_id).count("resumed")
     with udp(address(sandbox_id)) as s:
         assert answers(s)
-    assert prop(sandbox_id, "State") == "running"
+    # The guest may have answered before cubed has heard that it goes on.
+    wait_for("it to run", lambda: prop(sandbox_id, "State") == "running")
     assert events(sandbox_id).count("resumed") == before + 1
     assert journal(sandbox_id, "CUBE_EVENT=resumed")[-1]["CUBE_TRIGGER"] == "connection"
 
@@ -81,6 +82,7 @@ def test_twenty_at_once_resume_it_once(clean):
             s.settimeout(60)
             s.send(str(i).encode())
         assert [s.recv(100) for s in sockets] == [str(i).encode() for i in range(20)]
+        wait_for("it to run", lambda: prop(sandbox_id, "State") == "running")
         assert events(sandbox_id).count("resumed") == 1
 
 
@@ -92,6 +94,7 @@ def test_a_connection_is_answered_by_the_guest_that_was_resumed_for_it(clean):
             wait_for("it to be resumed", lambda: prop(sandbox_id, "State") == "running")
             servers, tap = [], tap_of(int(prop(sandbox_id, "VMMPID")))
             guest = netlab.Guest(tap, ready=lambda netns: servers.append(netns.listen("0.0.0.0", 80)))
+            servers[0].settimeout(60)
             with job.result() as client, servers[0], servers[0].accept()[0] as inside:
                 inside.sendall(b"hello")
                 assert client.recv(10) == b"hello"
@@ -131,7 +134,8 @@ def test_it_can_be_set_at_any_time(clean):
         sandbox(sandbox_id).SetAutoResume(True)
         assert prop(sandbox_id, "AutoResume")
         parked(sandbox_id)
-        wait_for("it to be parked", lambda: b'"auto-resume":1' in open(f"{KEPT}/{sandbox_id}/sandbox.json", "rb").read().replace(b" ", b""))
+        watched(sandbox_id)
+        wait_for("it to be written down", lambda: b'"auto-resume":1' in open(f"{KEPT}/{sandbox_id}/sandbox.json", "rb").read().replace(b" ", b""))
         wakes(sandbox_id)
         pause(sandbox_id)
         sandbox(sandbox_id).SetAutoResume(False)
