@@ -200,13 +200,12 @@ def saved_state(path):
 
 @contextlib.contextmanager
 def stopped_in_a_resume(sandbox_id):
-    """Its resume, with cubed standing still once that was written down, before it is over; the future answer."""
+    """Its resume, with cubed standing still once that was written down, while the guest lets its claim wait; the future answer."""
     path = f"/run/cubed/sandbox/{sandbox_id}/state.json"
     pid = cubed_pid()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         job = pool.submit(lambda: sandbox(sandbox_id, bus()).Resume(options({}), timeout=60))
-        while not saved_state(path):
-            assert not job.done()
+        wait_for("it to be written down", lambda: saved_state(path), interval=0.005)
         os.kill(pid, signal.SIGSTOP)
         try:
             assert saved_state(path) == "resuming"
@@ -215,8 +214,8 @@ def stopped_in_a_resume(sandbox_id):
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_resume_that_can_not_be_written_down_has_come_to_nothing(clean):
-    with counting() as sandbox_id:
+def test_a_resume_that_can_not_be_written_down_has_come_to_nothing(template, clean):
+    with counting("--template", template("slow-claim")) as sandbox_id:
         put(sandbox_id, 30, "kept")
         pause(sandbox_id)
         obstacle = f"/run/cubed/sandbox/{sandbox_id}/state.json.new"
