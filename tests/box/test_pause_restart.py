@@ -54,7 +54,7 @@ def paused_or_running(sandbox_id):
     state = wait_for("it to come to rest", lambda: (s := prop(sandbox_id, "State")) in ("paused", "running") and s)
     if state == "paused":
         assert prop(sandbox_id, "VMMPID") == 0
-        assert not os.path.exists(f"/run/cubed/sandbox/{sandbox_id}")
+        wait_for("all of its life to be gone", lambda: not os.path.exists(f"/run/cubed/sandbox/{sandbox_id}"))
         resume(sandbox_id)
     goes_on(sandbox_id)
     assert sector(sandbox_id, 30) == "kept"
