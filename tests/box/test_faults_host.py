@@ -43,7 +43,7 @@ def creates(n):
 
     def work():
         count = 0
-        while not done[0]:
+        while count == 0 or not done[0]:
             with created("--timeout", "1h") as sandbox_id:
                 assert ctl_ok("exec", sandbox_id, "--", "echo", "here") == "here\n"
             assert sandbox_id not in sandbox_ids()

@@ -9,6 +9,7 @@ import pytest
 
 from cubetest import as_user, bus, wait_for
 from gatewayhost import Connection, call, output
+from snapshots import count
 from test_gateway import key, listening  # noqa: F401
 
 HASH = "ab" * 32
@@ -80,7 +81,7 @@ def test_what_a_template_below_has_started_runs_in_those_on_it(key, template):  
         assert end["status"] == "ready", end
     status, sandbox = call("POST", "/v2/sandboxes", key, {"templateID": "above"})
     assert status == 201, sandbox
-    assert int(output("cubectl", "exec", sandbox["sandboxID"], "count").split()[0]) > 0
+    wait_for("it to count", lambda: count(sandbox["sandboxID"]) > 0)
     assert call("DELETE", f"/sandboxes/{sandbox['sandboxID']}", key)[0] == 204
     for name in ("above", "below"):
         wait_for("its removal", lambda: call("DELETE", f"/templates/{name}", key)[0] == 204)
