@@ -12,8 +12,8 @@ import subprocess
 import dbus
 import pytest
 
-from cubetest import (ERROR, MANAGER, NAME, ROOT, SANDBOX, bus, created, ctl, ctl_ok, helper_pid, options, prop, sandbox_ids,
-                      wait_for)
+from cubetest import (ERROR, MANAGER, NAME, ROOT, SANDBOX, bus, created, ctl, ctl_ok, helper_pid, options, prop, remove_snapshots,
+                      sandbox_ids, wait_for)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CALLS = {
@@ -199,5 +199,5 @@ def test_operation_in_state(template, operation, state, outcome):
         next(maker, None)
         for copy in set(sandbox_ids()) - before:
             ctl_ok("kill", copy)
-        for line in ctl_ok("snapshot", "list", "--no-legend", "--kind", "snapshot", "--sandbox", sandbox_id).splitlines():
-            ctl_ok("snapshot", "rm", line.split()[0])
+        listed = ctl_ok("snapshot", "list", "--no-legend", "--kind", "snapshot", "--sandbox", sandbox_id).splitlines()
+        remove_snapshots(line.split()[0] for line in listed)

@@ -144,8 +144,7 @@ def test_cubed_is_killed_while_it_waits_for_the_agent(clean_again):
         wait_for("the safety copy to be gone", lambda: snapshot_dirs() == before)
         with created_from(snapshot_of(sandbox_id)) as child:
             assert sector(child, 5) == "old"
-    for snapshot_id in sorted(snapshot_dirs() - before) + [instant]:
-        remove_snapshot(snapshot_id)
+    remove_snapshots(snapshot_dirs() - before | {instant})
 
 
 def snapshot_of(sandbox_id):
