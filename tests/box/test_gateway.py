@@ -63,6 +63,7 @@ def test_a_sandbox_is_created_and_killed_and_told_with_the_key_and_without_its_s
     assert call("DELETE", path, key) == (204, None)
     assert call("DELETE", path, key)[0] == 404
 
+    run("journalctl", "--sync")
     entries = [json.loads(line) for line in output("journalctl", "-o", "json", f"CUBE_REQUEST=POST /v2/sandboxes").splitlines()]
     mine = [e for e in entries if e["CUBE_SANDBOX"] == made["sandboxID"]]
     assert len(mine) == 1 and mine[0]["CUBE_STATUS"] == "201" and mine[0]["CUBE_KEY"] in output("cubectl", "apikey", "list")

@@ -180,7 +180,7 @@ def test_a_pause_that_fails_at_the_end_harms_nothing(clean):
             assert ctl_ok("exec", sandbox_id, "--", "echo", "fine") == "fine\n"
         finally:
             os.unlink(in_its_way)
-        said = run("journalctl", "-u", "cubed.service", "--no-pager", "-g", f"{sandbox_id}.*trying again").stdout
-        assert said
+        said = ("journalctl", "-u", "cubed.service", "--no-pager", "-g", f"{sandbox_id}.*trying again")
+        wait_for("cubed to say that it tries again", lambda: run(*said).stdout)
         sandbox(sandbox_id).SetTimeout(dbus.UInt64(1_000_000))
         wait_for("it to be paused", lambda: prop(sandbox_id, "State") == "paused")
