@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 
-TIMEOUT = 4
+TIMEOUT = 10
 LINK = "eth0"
 
 

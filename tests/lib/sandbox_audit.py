@@ -4,7 +4,7 @@
 import os
 
 import vmm_audit
-from cubetest import cubed_pid, prop
+from cubetest import cubed_pid, prop, wait_for
 from vmm_audit import Expected, Fd
 
 RDONLY, WRONLY, RDWR = os.O_RDONLY, os.O_WRONLY, os.O_RDWR
@@ -48,6 +48,8 @@ def audit(sandbox_id, cpus=1, layers=0, streams=0, guest_bytes=64 << 20, disk_by
         filters=int(vmm_audit.status(cubed_pid())["Seccomp_filters"]), parent=cubed_pid(),
         cgroup=vmm_audit.read(cubed_pid(), "cgroup").strip().splitlines()[-1].split(":", 2)[2]
         .replace("system.slice/cubed.service", f"cube.slice/cube-{sandbox_id}.scope"), streams=streams)
+    # Those of a command that has just ended may still be there.
+    wait_for("its sockets to be those that it may have", lambda: not list(vmm_audit.sockets(pid, expected)))
     found = vmm_audit.differences(pid, expected)
     assert not found, "\n".join(found)
     return uid

@@ -174,7 +174,7 @@ def entries(*matches):
 
 
 def test_the_journal_has_no_field_and_no_line_of_a_guest(attacker, neighbour):
-    since = f"--since=@{time.time():.0f}"
+    since = f"--since=@{int(time.time())}"
     name = "/tmp/x/" + FORGED.replace("\n<0>", "<0>")
     script = """
 import ctypes, os, shutil, socket, sys

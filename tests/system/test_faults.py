@@ -10,7 +10,7 @@ import time
 import dbus
 import pytest
 
-from cubetest import (ERROR, created, created_from, ctl, ctl_ok, cubed_pid, leftovers, manager_prop, nothing_left_since, options, prop,
+from cubetest import (ERROR, at_rest, created, created_from, ctl, ctl_ok, cubed_pid, leftovers, manager_prop, nothing_left_since, options, prop,
                       remove_snapshot, run, sandbox, sandbox_ids, snapshot, wait_for)
 from faults import Journal, snapshots
 
@@ -28,7 +28,7 @@ def has(sandbox_id, word):
 
 @pytest.fixture
 def nothing_left():
-    before = leftovers()
+    before = at_rest()
     yield
     nothing_left_since(before, but=["fds", "mounts"])
 

@@ -49,7 +49,7 @@ def test_an_end_from_inside_has_its_reason(how, reason):
     wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
     shown = ctl("show", "-p", "Reason", "--value", sandbox_id).stdout.strip()
     assert shown == reason
-    assert not active(f"cube-{sandbox_id}.scope")
+    wait_for("its scope to be gone", lambda: not active(f"cube-{sandbox_id}.scope"))
 
 
 def test_a_running_guest_survives_cubed():

@@ -11,7 +11,7 @@ import pytest
 pytest.register_assert_rewrite("network_checks")
 
 from cubetest import created, ctl_ok, prop, run, sandbox_ids, wait_for
-from network import of_network, pool_is_full
+from network import is_as, of_network, pool_is_full
 from network_checks import EVERYWHERE, RULES, THROUGH, TRIED, WWW, policy, reached, slot, world_for_guests
 
 LONG = os.environ.get("CUBE_LONG") == "1"
@@ -63,7 +63,7 @@ def test_creates_and_kills_leave_nothing():
     before = of_network()
     for _ in range(30 if LONG else 3):
         ctl_ok("kill", ctl_ok("create").strip())
-    wait_for("the network to be as before", lambda: of_network() == before)
+    wait_for("the network to be as before", lambda: is_as(before))
 
 
 def test_nobody_else_manages_its_links(guest):

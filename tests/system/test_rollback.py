@@ -92,6 +92,7 @@ def test_hooks_run_in_a_copy_and_the_journal_tells_of_one_that_fails():
         try:
             epochs = ctl_ok("exec", copy, "--", "cat", "/root/epochs").split()
             assert len(epochs) == 1 and int(epochs[0]) > 1
+            run("journalctl", "--sync", check=True)
             told = run("journalctl", "-u", "cubed.service", "-o", "cat", "--no-pager", "-g", copy).stdout.decode()
             assert "20-bad" in told and "no luck" in told
             assert ctl("exec", sandbox_id, "--", "test", "-e", "/root/epochs").returncode == 1
