@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
 #include "ctl/gone.h"
 #include "ctl/journal.h"
 
@@ -49,16 +50,21 @@ static int read_entry(sd_journal *j, const char *id, json_object *o) {
         return r;
 }
 
+/* What was denied or has failed has a reason, too, and is no end. */
+static int tells_end(sd_journal *j) {
+        _cleanup_free_ char *event = journal_field(j, "CUBE_EVENT");
+
+        return event ? streq(event, "exit") || streq(event, "create-failed") : -ENOMEM;
+}
+
 /* Backwards to the entry that tells an end. */
 static int find_end(sd_journal *j) {
         int r = sd_journal_seek_tail(j);
 
         while (r >= 0 && (r = sd_journal_previous(j)) > 0) {
-                _cleanup_free_ char *reason = journal_field(j, "CUBE_REASON");
-                if (!reason)
-                        return -ENOMEM;
-                if (*reason)
-                        return 0;
+                r = tells_end(j);
+                if (r != 0)
+                        return MIN(r, 0);
         }
         return r < 0 ? r : -ENOENT;
 }
@@ -70,13 +76,13 @@ static bool has_entries(sd_journal *j) {
 
 int gone_properties(const char *id, json_object **ret) {
         _cleanup_(sd_journal_closep) sd_journal *j = NULL;
+        uint64_t late = now_usec() + LATE_ENTRY_USEC;
 
         int r = journal_open(id, &j);
         if (r >= 0)
                 r = find_end(j);
-        for (uint64_t waited = 0; r == -ENOENT && waited < LATE_ENTRY_USEC; waited += LATE_ENTRY_STEP_USEC) {
-                if (!has_entries(j))
-                        break;
+        /* Entries of everybody end a wait. */
+        while (r == -ENOENT && now_usec() < late && has_entries(j)) {
                 r = sd_journal_wait(j, LATE_ENTRY_STEP_USEC);
                 if (r >= 0)
                         r = find_end(j);

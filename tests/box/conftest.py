@@ -23,7 +23,7 @@ def host():
     os.makedirs("/etc/cubed/cubed.conf.d", exist_ok=True)
     with open("/etc/cubed/cubed.conf.d/50-test.conf", "w", encoding="utf-8") as f:
         f.write("[Sandbox]\nDefaultTemplate=payload\nDefaultMemory=64M\nDefaultDisk=64M\nBootTimeout=20s\n"
-                "StopTimeout=3s\n[Limits]\nMaxSandboxesPerUser=5\n")
+                "StopTimeout=10s\n[Limits]\nMaxSandboxesPerUser=5\n")
     cubetest.run("systemctl", "restart", "cubed.service", check=True)
     cubetest.wait_for("cubed to know its KVM", lambda: b"still being tried" not in cubetest.ctl("check").stdout)
 
@@ -53,6 +53,14 @@ def clean(template):
     before = cubetest.at_rest()
     yield
     cubetest.nothing_left_since(before)
+
+
+@pytest.fixture
+def clean_again(template):
+    """As clean, but the descriptors of another cubed process can't be compared."""
+    before = cubetest.at_rest()
+    yield
+    cubetest.nothing_left_since(before, but=["fds"])
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import time
 import dbus
 import pytest
 
-from cubetest import crash, created, cubed_pid, events, journal, options, prop, run, sandbox, wait_for
+from cubetest import crash, created, cubed_pid, descriptors, events, journal, options, prop, run, sandbox, wait_for
 from network import BPF_DIR, address, answers, echoes, element, kill_netd, links, netd_stopped, pool_is_full, serving, udp
 from snapshots import put, sector
 from test_network_stack import StackGuest, netlab, tap_of
@@ -37,9 +37,9 @@ def wakes(sandbox_id):
     """The very first datagram is answered."""
     before = events(sandbox_id).count("resumed")
     with udp(address(sandbox_id)) as s:
-        s.settimeout(30)
         assert answers(s)
-    assert prop(sandbox_id, "State") == "running"
+    # The guest may have answered before cubed has heard that it goes on.
+    wait_for("it to run", lambda: prop(sandbox_id, "State") == "running")
     assert events(sandbox_id).count("resumed") == before + 1
     assert journal(sandbox_id, "CUBE_EVENT=resumed")[-1]["CUBE_TRIGGER"] == "connection"
 
@@ -79,9 +79,10 @@ def test_twenty_at_once_resume_it_once(clean):
         pause(sandbox_id)
         sockets = [udp(address(sandbox_id)) for _ in range(20)]
         for i, s in enumerate(sockets):
-            s.settimeout(30)
+            s.settimeout(60)
             s.send(str(i).encode())
         assert [s.recv(100) for s in sockets] == [str(i).encode() for i in range(20)]
+        wait_for("it to run", lambda: prop(sandbox_id, "State") == "running")
         assert events(sandbox_id).count("resumed") == 1
 
 
@@ -89,10 +90,11 @@ def test_a_connection_is_answered_by_the_guest_that_was_resumed_for_it(clean):
     with created("--timeout", "1h", "--auto-resume") as sandbox_id:
         pause(sandbox_id)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            job = pool.submit(lambda: socket.create_connection((address(sandbox_id), 80), timeout=30))
+            job = pool.submit(lambda: socket.create_connection((address(sandbox_id), 80), timeout=60))
             wait_for("it to be resumed", lambda: prop(sandbox_id, "State") == "running")
             servers, tap = [], tap_of(int(prop(sandbox_id, "VMMPID")))
             guest = netlab.Guest(tap, ready=lambda netns: servers.append(netns.listen("0.0.0.0", 80)))
+            servers[0].settimeout(60)
             with job.result() as client, servers[0], servers[0].accept()[0] as inside:
                 inside.sendall(b"hello")
                 assert client.recv(10) == b"hello"
@@ -132,7 +134,8 @@ def test_it_can_be_set_at_any_time(clean):
         sandbox(sandbox_id).SetAutoResume(True)
         assert prop(sandbox_id, "AutoResume")
         parked(sandbox_id)
-        wait_for("it to be parked", lambda: b'"auto-resume":1' in open(f"{KEPT}/{sandbox_id}/sandbox.json", "rb").read().replace(b" ", b""))
+        watched(sandbox_id)
+        wait_for("it to be written down", lambda: b'"auto-resume":1' in open(f"{KEPT}/{sandbox_id}/sandbox.json", "rb").read().replace(b" ", b""))
         wakes(sandbox_id)
         pause(sandbox_id)
         sandbox(sandbox_id).SetAutoResume(False)
@@ -193,7 +196,7 @@ def watched(sandbox_id):
     wait_for("it to be parked", lambda: int.from_bytes((element("sandboxes", number) or bytes(16))[8:12], "little") == 4)
 
 
-def test_it_is_parked_again_when_the_host_has_booted(clean):
+def test_it_is_parked_again_when_the_host_has_booted(clean_again):
     """What a reboot leaves is what is on the disk: no links, no maps, nothing below /run."""
     with waking() as sandbox_id:
         pause(sandbox_id)
@@ -251,8 +254,7 @@ def test_one_that_runs_has_others_once_it_was_paused(clean):
 
 def parked_by_cubed():
     """Taps that cubed holds beside those of its pool."""
-    fds = [os.readlink(f) for f in glob.glob(f"/proc/{cubed_pid()}/fd/*") if os.path.islink(f)]
-    return fds.count("/dev/net/tun") - 16
+    return list(descriptors(cubed_pid()).values()).count("/dev/net/tun") - 16
 
 
 def test_a_resume_that_fails_is_not_tried_again_by_the_next_one(clean):

@@ -8,11 +8,10 @@ import os
 import signal
 import subprocess
 
-from cubetest import (created, ctl, ctl_ok, cubed_pid, journal, manager, options, prop, run, sandbox_ids, snapshot_dirs,
+from cubetest import (another_helper, created, ctl, ctl_ok, journal, manager, options, prop, run, sandbox_ids, snapshot_dirs,
                       wait_for)
 from snapshots import put, sector
 from test_snapshot_failures import SNAPSHOTS, small_disk, stored_pid  # noqa: F401
-from test_snapshot_restart import clean_again  # noqa: F401
 
 LIMITS = "/etc/cubed/cubed.conf.d/70-checkpoints.conf"
 
@@ -60,7 +59,7 @@ def test_one_before_each_exec(clean):
         assert sector(sandbox_id, 4) == "word1"
 
 
-def test_numbers_go_on_and_later_ones_stay(clean_again):  # noqa: F811
+def test_numbers_go_on_and_later_ones_stay(clean_again):
     with checkpointing() as sandbox_id:
         for i in range(4):
             put(sandbox_id, 4, f"word{i}")
@@ -119,7 +118,7 @@ def test_they_go_with_their_sandbox(clean):
     wait_for("they to be gone", lambda: snapshot_dirs() == before)
 
 
-def test_the_store_dies_in_one(clean_again):  # noqa: F811
+def test_the_store_dies_in_one(clean_again):
     with checkpointing() as sandbox_id:
         true(sandbox_id)
         pid = stored_pid()
@@ -129,7 +128,7 @@ def test_the_store_dies_in_one(clean_again):  # noqa: F811
             os.kill(pid, signal.SIGKILL)
             assert p.communicate(timeout=60)[0] == b"runs\n"
         assert p.returncode == 0
-        wait_for("another cube-stored", lambda: run("pgrep", "-x", "-P", cubed_pid(), "cube-stored").returncode == 0)
+        another_helper("cube-stored", pid)
         true(sandbox_id)
         assert numbers(sandbox_id) == [1, 3]
     run("systemctl", "restart", "cubed.service", check=True)  # what was being made goes with the next start

@@ -2,7 +2,9 @@
 """Every way a guest can end has its own reason, seen at once, shown and in the journal."""
 
 import os
+import secrets
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -21,7 +23,8 @@ def test_an_end_while_running(clean, program, reason):
     assert ctl("exec", sandbox_id, "--", program).returncode == 255
     wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
     assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == reason
-    assert journal(sandbox_id)[-1]["CUBE_REASON"] == reason
+    (entry,) = wait_for("its end to be told", lambda: journal(sandbox_id, "CUBE_EVENT=exit"))
+    assert entry["CUBE_REASON"] == reason
 
 
 @pytest.mark.parametrize("words, reason", [
@@ -62,3 +65,23 @@ def test_a_reason_that_the_journal_does_not_have_yet_is_waited_for(clean):
             assert p.stdout.read() == b"killed\n"
     finally:
         os.kill(journald, signal.SIGCONT)
+
+
+def tell(sandbox_id, **fields):
+    """An entry about it, as cubed would write it, which is in the journal then."""
+    text = "".join(f"{name}={value}\n" for name, value in {"CUBE_SANDBOX": sandbox_id, **fields}.items())
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.sendto(text.encode(), "/run/systemd/journal/socket")
+    run("journalctl", "--sync", check=True)
+
+
+def test_an_end_that_comes_late_into_the_journal_is_waited_for():
+    """However much else comes before it, also of what has a reason and is no end."""
+    sandbox_id, other = (f"x{secrets.token_hex(7)}" for _ in range(2))
+    tell(sandbox_id, CUBE_EVENT="create")
+    tell(sandbox_id, CUBE_EVENT="network-denied", CUBE_REASON="policy")
+    with subprocess.Popen(["cubectl", "show", "-p", "Reason", "--value", sandbox_id], stdout=subprocess.PIPE) as p:
+        for _ in range(40):
+            tell(other, CUBE_EVENT="create")
+        tell(sandbox_id, CUBE_EVENT="exit", CUBE_REASON="late")
+        assert p.stdout.read() == b"late\n"

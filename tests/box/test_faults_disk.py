@@ -9,20 +9,13 @@ import dbus
 import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, crash, created_from, ctl, ctl_ok, journal, leftovers, make_root, nothing_left_since, options, prop, remove_snapshot, run, sandbox,
-                      snapshot, wait_for)
+from cubetest import (ERROR, crash, created_from, ctl, ctl_ok, journal, make_root, options, prop, remove_snapshot, run, sandbox, snapshot,
+                      wait_for)
 from faults import snapshots, states
 from snapshots import counting, goes_on, put, sector
 from test_pause import pause, resume
 
 DROP_IN = "/run/systemd/system/cubed.service.d/failing.conf"
-
-
-@pytest.fixture
-def nothing_left(template):
-    before = leftovers()
-    yield
-    nothing_left_since(before, but=["fds"])
 
 
 def restart():
@@ -53,7 +46,7 @@ def refused(sandbox_id, method, event):
     assert len(told) == 1 and "Input/output error" in told[0], told
 
 
-def test_what_can_not_be_kept_is_refused_and_what_is_kept_stays(nothing_left, tmp_path):
+def test_what_can_not_be_kept_is_refused_and_what_is_kept_stays(clean_again, tmp_path):
     with counting() as running:
         put(running, 5, "running")
         saved = snapshot(running)

@@ -13,20 +13,12 @@ import subprocess
 import dbus
 import pytest
 
-from cubetest import (NAME, as_user, bus, created, cubed_pid, ctl, ctl_ok, events, leftovers, manager, manager_prop, nothing_left_since,
-                      options, prop, run, sandbox_ids, wait_for)
+from cubetest import (NAME, as_user, bus, created, cubed_pid, ctl, ctl_ok, events, manager, manager_prop, options, prop, run, sandbox_ids,
+                      wait_for)
 from faults import Journal, service_is_whole
 from snapshots import counting, goes_on, put, sector
 
 BUS, JOURNAL, POLKIT = "dbus.service", "systemd-journald.service", "polkit.service"
-
-
-@pytest.fixture
-def clean_again(template):
-    """As clean, but the descriptors of another cubed process can't be compared."""
-    before = leftovers()
-    yield
-    nothing_left_since(before, but=["fds"])
 
 
 def main_pid(unit):
@@ -51,7 +43,7 @@ def creates(n):
 
     def work():
         count = 0
-        while not done[0]:
+        while count == 0 or not done[0]:
             with created("--timeout", "1h") as sandbox_id:
                 assert ctl_ok("exec", sandbox_id, "--", "echo", "here") == "here\n"
             assert sandbox_id not in sandbox_ids()
@@ -64,7 +56,8 @@ def creates(n):
             yield
         finally:
             done[0] = True
-        assert all(job.result(60) > 0 for job in jobs)
+        for job in jobs:
+            job.result(60)
 
 
 # PID 1
@@ -145,7 +138,7 @@ def test_the_bus_stands_still(clean_again):
                 os.kill(main_pid(BUS), signal.SIGCONT)
                 assert sandbox_id in [str(row[0]) for row in job.result()]
             p.stdin.close()
-            assert p.wait(30) == 0
+            assert p.wait(60) == 0
         goes_on(sandbox_id)
     assert cubed_pid() == mine
 
@@ -228,12 +221,12 @@ def test_the_journal_is_killed(clean):
 
 @pytest.fixture
 def alice(template):
-    """In group cube, and cubed waits for two seconds for whom it asks."""
+    """In group cube, and cubed waits for eight seconds for whom it asks."""
     run("usermod", "-aG", "cube", "alice", check=True)
     directory = "/run/systemd/system/cubed.service.d"
     os.makedirs(directory, exist_ok=True)
     with open(f"{directory}/50-test.conf", "w", encoding="ascii") as f:
-        f.write("[Service]\nEnvironment=SYSTEMD_BUS_TIMEOUT=2s\n")
+        f.write("[Service]\nEnvironment=SYSTEMD_BUS_TIMEOUT=8s\n")
     run("systemctl", "daemon-reload", check=True)
     run("systemctl", "restart", "cubed.service", check=True)
     yield "alice"

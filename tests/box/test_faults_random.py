@@ -10,7 +10,7 @@ import random
 import dbus
 import pytest
 
-from cubetest import leftovers, nothing_left_since, options, sandbox
+from cubetest import at_rest, nothing_left_since, options, sandbox
 from faults import UnluckyWorld
 from test_sequences import PayloadGuest
 
@@ -32,7 +32,7 @@ class DoomedGuest(PayloadGuest):
 def test_world(template, world):
     seed = FIRST_SEED + world
     print(f"CUBE_SEED={seed}")
-    before = leftovers()
+    before = at_rest()
     guest = DoomedGuest()
     w = UnluckyWorld(seed, guest)
     try:

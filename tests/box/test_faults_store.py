@@ -8,12 +8,11 @@ import os
 import signal
 
 import dbus
-import pytest
 
 from conftest import PAYLOAD
-from cubetest import (ERROR, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, leftovers, make_root, manager, nothing_left_since, options, prop,
+from cubetest import (ERROR, another_helper, bus, crash, created_from, ctl, ctl_ok, cubed_pid, helper_pid, make_root, manager, options, prop,
                       remove_snapshot, run, sandbox, snapshot, wait_for)
-from faults import Journal, at_rest, service_is_whole, snapshots, states
+from faults import Journal, at_rest, snapshots, states
 from snapshots import counting, goes_on, put, sector
 from test_pause import pause, resume
 
@@ -146,14 +145,6 @@ def pause_or_run_on(sandbox_id, told):
     assert prop(sandbox_id, "State") == ("paused" if done else "running")
 
 
-@pytest.fixture
-def clean_store(template):
-    """What is left is looked at behind the test, in the file system that was there before."""
-    before = leftovers()
-    yield
-    nothing_left_since(before, but=["fds"])
-
-
 LEFT = [("fill", 0), ("fill_files", 1)]
 if os.environ.get("CUBE_LONG") == "1":
     LEFT += [("fill", n << 12) for n in (1, 4, 12, 80, 400)] + [("fill_files", n) for n in (0, 2, 3, 5)]
@@ -179,17 +170,17 @@ def everything_without_room(filler):
             company.end()
 
 
-def test_a_store_without_room(clean_store, tmp_path):
+def test_a_store_without_room(clean_again, tmp_path):
     with small_store(tmp_path, "size=48m,nr_inodes=512"):
         everything_without_room(Filler(STORE))
 
 
-def test_a_runtime_directory_without_room(clean_store):
+def test_a_runtime_directory_without_room(clean_again):
     with small(RUN, "size=1m,nr_inodes=256,mode=0711"):
         everything_without_room(Filler(RUN))
 
 
-def test_what_a_guest_writes_to_a_full_store_is_refused_to_it(clean_store, tmp_path):
+def test_what_a_guest_writes_to_a_full_store_is_refused_to_it(clean_again, tmp_path):
     """It goes on, and writes again as soon as it can; nobody else notices."""
     with small_store(tmp_path, "size=48m"), counting() as sandbox_id, counting() as other:
         put(sandbox_id, 5, "before")
@@ -205,7 +196,7 @@ def test_what_a_guest_writes_to_a_full_store_is_refused_to_it(clean_store, tmp_p
         assert (sector(sandbox_id, 5), sector(sandbox_id, 4096)) == ("before", "after")
 
 
-def test_what_is_removed_from_a_full_store_makes_room(clean_store, tmp_path):
+def test_what_is_removed_from_a_full_store_makes_room(clean_again, tmp_path):
     with small_store(tmp_path, "size=48m"):
         sandbox_id = ctl_ok("create", "--timeout", "1h").strip()
         put(sandbox_id, 5, "word")
@@ -221,7 +212,7 @@ def test_what_is_removed_from_a_full_store_makes_room(clean_store, tmp_path):
         assert os.statvfs(STORE).f_bavail > before
 
 
-def test_what_is_acknowledged_while_it_can_not_be_saved_is_saved_later(clean_store):
+def test_what_is_acknowledged_while_it_can_not_be_saved_is_saved_later(clean_again):
     with small(RUN, "size=1m,mode=0711"), counting() as sandbox_id:
         other, mine = ctl_ok("create", "--timeout", "1h").strip(), cubed_pid()
         filler = Filler(RUN)
@@ -258,7 +249,7 @@ def stored_that_dies():
         yield
     finally:
         os.kill(pid, signal.SIGKILL)
-    wait_for("another cube-stored", service_is_whole)
+    another_helper("cube-stored", pid)
 
 
 def test_the_disk_of_a_removed_sandbox_goes_without_cube_stored(clean):
@@ -280,6 +271,12 @@ def test_a_removed_snapshot_goes_with_the_next_cube_stored(clean):
         job.result()
 
 
+def removals_of(snapshot_id):
+    """How often its removal was asked for."""
+    run("journalctl", "--sync", check=True)
+    return run("journalctl", "-q", "-o", "cat", "CUBE_EVENT=snapshot-remove", f"CUBE_SNAPSHOT={snapshot_id}").stdout.count(b"\n")
+
+
 def test_a_snapshot_that_others_need_is_not_removed_by_halves(clean):
     with counting() as sandbox_id:
         saved = snapshot(sandbox_id)
@@ -287,7 +284,8 @@ def test_a_snapshot_that_others_need_is_not_removed_by_halves(clean):
             connection = bus()
             with stored_that_dies():
                 job = pool.submit(lambda: manager(connection).RemoveSnapshot(saved, timeout=60))
-                concurrent.futures.wait([job], timeout=0.2)
+                wait_for("it to be asked", lambda: removals_of(saved) == 1)
+                snapshots()  # and what cubed asked for then is on its way
             assert job.exception().get_dbus_name() == ERROR + "Internal" and saved in str(job.exception())
         with created_from(saved) as child:
             goes_on(child)

@@ -9,6 +9,7 @@ import pytest
 
 from cubetest import as_user, bus, wait_for
 from gatewayhost import Connection, call, output
+from snapshots import count
 from test_gateway import key, listening  # noqa: F401
 
 HASH = "ab" * 32
@@ -31,6 +32,11 @@ def upload(url):
     return status
 
 
+def end_of_build(key, path):  # noqa: F811
+    """Its last status."""
+    return wait_for("the build", lambda: (s := call("GET", f"{path}/status", key)[1])["status"] in ("ready", "error") and s, timeout=300)
+
+
 def build(key, source, name, steps):  # noqa: F811
     status, made = call("POST", "/v3/templates", key, {"name": name, "tags": ["v1"]})
     assert status == 202, made
@@ -39,8 +45,7 @@ def build(key, source, name, steps):  # noqa: F811
     path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
     status, answer = call("POST", f"/v2{path}", key, {"fromTemplate": source, "steps": steps})
     assert status == 202, answer
-    end = wait_for("the build", lambda: (s := call("GET", f"{path}/status", key)[1])["status"] in ("ready", "error") and s)
-    return made, end
+    return made, end_of_build(key, path)
 
 
 def test_a_template_is_built_and_used_and_removed(key, template):  # noqa: F811
@@ -72,11 +77,11 @@ def test_what_a_template_below_has_started_runs_in_those_on_it(key, template):  
         _, made = call("POST", "/v3/templates", key, {"name": name})
         path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
         assert call("POST", f"/v2{path}", key, {"fromTemplate": below, "steps": [], **more})[0] == 202
-        end = wait_for("the build", lambda: (s := call("GET", f"{path}/status", key)[1])["status"] in ("ready", "error") and s)
+        end = end_of_build(key, path)
         assert end["status"] == "ready", end
     status, sandbox = call("POST", "/v2/sandboxes", key, {"templateID": "above"})
     assert status == 201, sandbox
-    assert int(output("cubectl", "exec", sandbox["sandboxID"], "count").split()[0]) > 0
+    wait_for("it to count", lambda: count(sandbox["sandboxID"]) > 0)
     assert call("DELETE", f"/sandboxes/{sandbox['sandboxID']}", key)[0] == 204
     for name in ("above", "below"):
         wait_for("its removal", lambda: call("DELETE", f"/templates/{name}", key)[0] == 204)

@@ -76,13 +76,13 @@ def uplink(template):
 
 
 def test_a_host_without_a_way_out_has_sandboxes_all_the_same(template):
-    level, finding, _ = check()["network"]
-    assert level == "warning" and "no way to the internet" in finding
+    wait_for("cubed to say so", lambda: check()["network"][0] == "warning" and "no way to the internet" in check()["network"][1])
     with created():
         pass
 
 
 def test_all_is_well(uplink):
+    wait_for("cube-resolver to be seen", lambda: check()["resolver"][0] == "ok")
     found = check()
     assert {name: found[name][0] for name in ("bpf-fs", "network", "firewall", "forwarding", "rp-filter", "resolver")} == {
         name: "ok" for name in ("bpf-fs", "network", "firewall", "forwarding", "rp-filter", "resolver")}
@@ -127,7 +127,7 @@ def test_two_ways_out_and_a_strict_reverse_path_filter(uplink):
 
 def test_a_resolver_that_does_not_run_is_told(template):
     with stopped("cube-resolver.service"):
-        assert check()["resolver"][0] == "warning"
+        wait_for("cubed to miss it", lambda: check()["resolver"][0] == "warning")
     wait_for("cube-resolver to be seen", lambda: check()["resolver"][0] == "ok")
 
 

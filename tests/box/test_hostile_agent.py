@@ -24,7 +24,7 @@ def rss(pid):
 
 
 def is_alive(sandbox_id):
-    return ctl("exec", sandbox_id, "--", "echo", "alive", timeout=20).stdout == b"alive\n"
+    return ctl("exec", sandbox_id, "--", "echo", "alive", timeout=60).stdout == b"alive\n"
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,10 @@ def unharmed(neighbour, megabytes=4):
     assert cubed_pid() == pid
     assert manager_prop("LoopMaxUSec") < 50_000
     assert rss(pid) - size < megabytes << 20
-    wait_for("its descriptors to be as before", lambda: leftovers()["fds"] <= held, timeout=15)
+    wait_for("its descriptors to be as before", lambda: leftovers()["fds"] <= held)
 
 
-def fails(member, sandbox_id, *args, timeout=10):
+def fails(member, sandbox_id, *args, timeout=60):
     """The error that a call ends with, in that time."""
     with pytest.raises(dbus.DBusException) as e:
         getattr(sandbox(sandbox_id), member)(*args, timeout=timeout)
@@ -117,7 +117,7 @@ def test_a_program_that_did_not_end_that_way(shared, neighbour):
         started = {mode: subprocess.Popen(["cubectl", "exec", shared, "--", f"hostile-exit-{mode}"], stdin=subprocess.DEVNULL,
                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) for mode in modes}
         for mode, p in started.items():
-            _, stderr = p.communicate(timeout=30)
+            _, stderr = p.communicate(timeout=60)
             assert p.returncode == (3 if mode == "twice" else 255), mode
             assert mode == "twice" or b"is lost" in stderr
         assert is_alive(shared)
@@ -128,10 +128,11 @@ def test_one_that_breaks_its_control_stream_is_without_an_agent(neighbour, mode)
     with unharmed(neighbour), created() as sandbox_id:
         start = time.monotonic()
         assert fails("StatFile", sandbox_id, f"/hostile/{mode}", False).get_dbus_name() in (FAILED, TIMEOUT)
-        assert time.monotonic() - start < 5
-        result = ctl("exec", sandbox_id, "--", "true", timeout=20)
+        # and not when its time to answer is over, two minutes later
+        assert time.monotonic() - start < 60
+        result = ctl("exec", sandbox_id, "--", "true", timeout=60)
         assert result.returncode == 255 and b"agent" in result.stderr
-        assert ctl("stop", sandbox_id, timeout=30).returncode == 0
+        assert ctl("stop", sandbox_id, timeout=60).returncode == 0
         assert sandbox_id not in sandbox_ids()
 
 
@@ -157,7 +158,7 @@ def test_calls_that_are_never_answered_are_few_and_end_with_their_sandbox(neighb
         assert is_alive(neighbour)
         assert not any(call.done() for call in waiting)
         ctl_ok("kill", sandbox_id)
-        assert [call.result(timeout=10) for call in waiting] == [FAILED] * 8
+        assert [call.result(timeout=60) for call in waiting] == [FAILED] * 8
         connection.close()
 
 
@@ -181,7 +182,7 @@ def test_a_flood_that_nobody_asked_for_is_felt_by_nobody(neighbour, mode):
     with unharmed(neighbour), created() as sandbox_id:
         vmm = prop(sandbox_id, "VMMPID")
         size = rss(vmm)
-        ctl("exec", sandbox_id, "--", "misbehave", mode, timeout=20)
+        ctl("exec", sandbox_id, "--", "misbehave", mode, timeout=60)
         for _ in range(10):
             assert is_alive(neighbour)
         assert sandbox_id not in sandbox_ids() or rss(vmm) - size < 8 << 20
@@ -238,7 +239,7 @@ def test_contents_that_are_none_leave_no_file(shared, neighbour, tmp_path):
     with unharmed(neighbour):
         for mode in ("long-frame", "half-frame", "no-end", "errno", "end-message", "request-frame", "open-more", "open-large",
                      "open-garbage", "open-error"):
-            result = ctl("cp", f"{shared}:/hostile/{mode}", tmp_path, timeout=30)
+            result = ctl("cp", f"{shared}:/hostile/{mode}", tmp_path, timeout=60)
             assert result.returncode == 1 and result.stderr.count(b"\n") == 1 and is_printable(result.stderr), mode
             assert tree(tmp_path) == set(), mode
         assert is_alive(shared)
@@ -249,7 +250,7 @@ def test_who_does_not_take_a_file_is_soon_done_with(shared, neighbour, tmp_path)
     with unharmed(neighbour):
         # one that says that all is in place before it is has only lied about itself
         for mode, may in (("end", (0, 1)), ("data", (1,)), ("open-garbage", (1,)), ("open-error", (1,))):
-            result = ctl("cp", tmp_path / "file", f"{shared}:/hostile/{mode}", timeout=30)
+            result = ctl("cp", tmp_path / "file", f"{shared}:/hostile/{mode}", timeout=60)
             assert result.returncode in may and result.stderr.count(b"\n") == result.returncode, mode
         assert is_alive(shared)
 
@@ -267,13 +268,13 @@ def copying(*argv):
             p.terminate()
 
 
-def test_a_copy_from_one_that_says_no_more_waits_and_can_be_ended(shared, neighbour, tmp_path):
-    before = connections(shared)
-    with unharmed(neighbour):
-        with copying(f"{shared}:/hostile/stall", tmp_path / "file") as p:
-            wait_for("its stream", lambda: connections(shared) > before)
-            assert is_alive(shared) and p.poll() is None
-        wait_for("its stream to be gone", lambda: connections(shared) == before)
+def test_a_copy_from_one_that_says_no_more_waits_and_can_be_ended(neighbour, tmp_path):
+    with unharmed(neighbour), created() as sandbox_id:
+        before = connections(sandbox_id)
+        with copying(f"{sandbox_id}:/hostile/stall", tmp_path / "file") as p:
+            wait_for("its stream", lambda: connections(sandbox_id) > before)
+            assert is_alive(sandbox_id) and p.poll() is None
+        wait_for("its stream to be gone", lambda: connections(sandbox_id) == before)
     assert not os.path.exists(tmp_path / "file")
 
 
@@ -337,5 +338,5 @@ def test_a_freeze_that_is_never_answered_holds_up_that_pause_alone(neighbour):
                 assert is_alive(neighbour)
             assert p.poll() is None
             ctl_ok("kill", sandbox_id)
-            assert p.wait(timeout=10) == 1 and is_printable(p.stderr.read())
+            assert p.wait(timeout=60) == 1 and is_printable(p.stderr.read())
         assert sandbox_id not in sandbox_ids()

@@ -9,7 +9,7 @@ from cubetest import created, ctl, ctl_ok, run
 
 
 @pytest.fixture
-def started_without_kvm(clean):
+def started_without_kvm(clean_again):
     """There is no /dev/kvm; what makes it."""
     run("systemctl", "stop", "cubed.service", check=True)
     device = os.stat("/dev/kvm")

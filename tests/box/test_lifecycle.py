@@ -78,7 +78,7 @@ def test_the_journal_tells_the_whole_life(clean):
 
 def test_lifetime_ends_it(clean):
     sandbox_id = ctl_ok("create", "--timeout", "1s").strip()
-    wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids(), timeout=20)
+    wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
     assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "timeout"
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from conftest import PAYLOAD
 from cubetest import crash, created, created_from, ctl_ok, make_root, options, prop, sandbox, wait_for
-from network import OTHER, WORLD, ask, elements, kill_netd, netd_stopped, state, world
+from network import OTHER, WORLD, ask, elements, kill_netd, netd_stopped, pool_is_full, state, world
 from test_pause import pause, resume
 from test_restart import restart
 
@@ -57,6 +57,7 @@ def test_a_template_s_policy_is_that_of_its_sandboxes(template, tmp_path):
         with created("--template", "talkative", "--network", "deny", "--timeout", "1h") as sandbox_id:
             assert reached(sandbox_id) == []
         # and its tables are there ahead of them
+        pool_is_full()
         with netd_stopped():
             sandbox_id = ctl_ok("create", "--template", "talkative").strip()
         ctl_ok("kill", sandbox_id)

@@ -13,7 +13,7 @@ import pytest
 
 pytest.register_assert_rewrite("network_checks")
 
-from cubetest import created, prop, run
+from cubetest import created, descriptors, prop, run
 from network_checks import PATIENCE, world_for_guests
 from network_checks import *  # noqa: F401,F403
 
@@ -29,10 +29,10 @@ RESOLV_CONF = "/run/guest-resolv.conf"
 
 def tap_of(pid):
     """The VMM's own descriptor of it."""
-    [number] = [n for n in os.listdir(f"/proc/{pid}/fd") if os.readlink(f"/proc/{pid}/fd/{n}") == "/dev/net/tun"]
+    [number] = [n for n, target in descriptors(pid).items() if target == "/dev/net/tun"]
     pidfd = os.pidfd_open(pid)
     try:
-        return netlab.check(ctypes.CDLL(None, use_errno=True).syscall(SYS_PIDFD_GETFD, pidfd, int(number), 0))
+        return netlab.check(ctypes.CDLL(None, use_errno=True).syscall(SYS_PIDFD_GETFD, pidfd, number, 0))
     finally:
         os.close(pidfd)
 
@@ -45,7 +45,7 @@ class StackGuest:
         self.tap = tap_of(int(prop(sandbox_id, "VMMPID")))
         self.stack = netlab.Guest(self.tap)
         with open(RESOLV_CONF, "w", encoding="ascii") as f:
-            f.write("nameserver 169.254.77.1\noptions timeout:2 attempts:1\n")
+            f.write("nameserver 169.254.77.1\noptions timeout:20 attempts:1\n")
 
     def command(self, *argv):
         return ("nsenter", f"--net={self.stack.netns.path()}", "unshare", "--mount", "sh", "-c",

@@ -12,8 +12,8 @@ import subprocess
 import dbus
 import pytest
 
-from cubetest import (ERROR, MANAGER, NAME, ROOT, SANDBOX, bus, created, ctl, ctl_ok, helper_pid, options, prop, sandbox_ids,
-                      wait_for)
+from cubetest import (ERROR, MANAGER, NAME, ROOT, SANDBOX, bus, created, ctl, ctl_ok, helper_pid, options, prop, remove_snapshots,
+                      sandbox_ids, wait_for)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CALLS = {
@@ -82,7 +82,7 @@ def outcome_of(operation, sandbox_id):
         arguments = (ctl_ok("snapshot", sandbox_id).strip(), options({}))
     obj = connection.get_object(NAME, path, introspect=False)
     try:
-        obj.get_dbus_method(operation, interface)(*arguments, timeout=30)
+        obj.get_dbus_method(operation, interface)(*arguments, timeout=60)
     except dbus.DBusException as e:
         name = e.get_dbus_name()
         if name == "org.freedesktop.DBus.Error.UnknownObject":
@@ -102,7 +102,7 @@ def creating(template):
         assert prop(sandbox_id, "State") == "creating"
         yield sandbox_id
         ctl("kill", sandbox_id)
-        p.wait(60)
+        p.wait(120)
 
 
 def stopping(template):
@@ -112,7 +112,7 @@ def stopping(template):
             wait_for("it to be stopping", lambda: prop(sandbox_id, "State") == "stopping")
             yield sandbox_id
             ctl("kill", sandbox_id)
-            p.wait(60)
+            p.wait(120)
 
 
 def running(template):
@@ -138,7 +138,7 @@ def stopped_in(helper, operation, sandbox_id, state):
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
-            job.result(60)
+            job.result(120)
 
 
 def pausing(template):
@@ -181,7 +181,7 @@ def outcome_at_the_end(operation, sandbox_id, state):
             concurrent.futures.wait([job], timeout=0.2)
             assert not job.done() and prop(sandbox_id, "State") == state
             os.kill(helper_pid("cube-stored" if state == "pausing" else "cube-netd"), signal.SIGCONT)
-        return job.result(60)
+        return job.result(120)
 
 
 @pytest.mark.parametrize("operation, state, outcome", table())
@@ -199,5 +199,5 @@ def test_operation_in_state(template, operation, state, outcome):
         next(maker, None)
         for copy in set(sandbox_ids()) - before:
             ctl_ok("kill", copy)
-        for line in ctl_ok("snapshot", "list", "--no-legend", "--kind", "snapshot", "--sandbox", sandbox_id).splitlines():
-            ctl_ok("snapshot", "rm", line.split()[0])
+        listed = ctl_ok("snapshot", "list", "--no-legend", "--kind", "snapshot", "--sandbox", sandbox_id).splitlines()
+        remove_snapshots(line.split()[0] for line in listed)

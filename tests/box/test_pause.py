@@ -79,7 +79,8 @@ def test_a_paused_one_takes_nothing_but_its_snapshot(clean):
         wait_for("its scope to be gone", lambda: scope not in leftovers()["scopes"])
         assert len(now["vmms"]) == len(before["vmms"]) - 1
         assert sandbox_id not in now["run"]
-        assert sandbox_id in now["disks"] and f"{sandbox_id}.disk" not in now["disks"]
+        assert sandbox_id in now["disks"]
+        wait_for("its disk to be gone", lambda: f"{sandbox_id}.disk" not in leftovers()["disks"])
         assert len(now["snapshots"]) == len(before["snapshots"]) + 1
         assert prop(sandbox_id, "Deadline") == 2**64 - 1
         resume(sandbox_id)

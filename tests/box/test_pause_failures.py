@@ -11,7 +11,7 @@ import signal
 import dbus
 import pytest
 
-from cubetest import (ERROR, at_rest, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, nothing_left_since, options, prop, run,
+from cubetest import (ERROR, another_helper, at_rest, bus, created, ctl, ctl_ok, cubed_pid, events, helper_pid, journal, nothing_left_since, options, prop,
                       sandbox, sandbox_ids, snapshot_dirs, wait_for)
 from snapshots import count, counting, goes_on, put, sector
 from test_operations import prop_or_none
@@ -40,13 +40,14 @@ def test_the_store_dies_in_it(template):
         put(sandbox_id, 30, "kept")
         before = snapshot_dirs()
         with asked("Pause", "cube-stored", sandbox_id, "pausing") as job:
-            os.kill(helper_pid("cube-stored"), signal.SIGKILL)
+            pid = helper_pid("cube-stored")
+            os.kill(pid, signal.SIGKILL)
             assert job.exception().get_dbus_name() == ERROR + "Internal"
         assert prop(sandbox_id, "State") == "running"
         assert "pause-failed" in events(sandbox_id)
         goes_on(sandbox_id)
         assert snapshot_dirs() == before
-        wait_for("another cube-stored", lambda: run("pgrep", "-x", "cube-stored").returncode == 0)
+        another_helper("cube-stored", pid)
         pause(sandbox_id)
         resume(sandbox_id)
         goes_on(sandbox_id)
@@ -199,13 +200,12 @@ def saved_state(path):
 
 @contextlib.contextmanager
 def stopped_in_a_resume(sandbox_id):
-    """Its resume, with cubed standing still once that was written down, before it is over; the future answer."""
+    """Its resume, with cubed standing still once that was written down, while the guest lets its claim wait; the future answer."""
     path = f"/run/cubed/sandbox/{sandbox_id}/state.json"
     pid = cubed_pid()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         job = pool.submit(lambda: sandbox(sandbox_id, bus()).Resume(options({}), timeout=60))
-        while not saved_state(path):
-            assert not job.done()
+        wait_for("it to be written down", lambda: saved_state(path), interval=0.005)
         os.kill(pid, signal.SIGSTOP)
         try:
             assert saved_state(path) == "resuming"
@@ -214,8 +214,8 @@ def stopped_in_a_resume(sandbox_id):
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_resume_that_can_not_be_written_down_has_come_to_nothing(clean):
-    with counting() as sandbox_id:
+def test_a_resume_that_can_not_be_written_down_has_come_to_nothing(template, clean):
+    with counting("--template", template("slow-claim")) as sandbox_id:
         put(sandbox_id, 30, "kept")
         pause(sandbox_id)
         obstacle = f"/run/cubed/sandbox/{sandbox_id}/state.json.new"

@@ -8,18 +8,11 @@ import signal
 
 import pytest
 
-from cubetest import at_rest, bus, crash, ctl_ok, nothing_left_since, options, prop, sandbox, sandbox_ids, wait_for
+from cubetest import bus, crash, ctl_ok, options, prop, sandbox, sandbox_ids, wait_for
 from snapshots import counting, goes_on, put, sector
 from test_pause import KEPT, pause, resume
 from test_restart import restart
 from test_snapshot_failures import SNAPSHOTS, stored_pid
-
-
-@pytest.fixture
-def clean_again(template):
-    before = at_rest()
-    yield
-    nothing_left_since(before, but=["fds"])
 
 
 @pytest.mark.parametrize("again", [restart, crash])
@@ -61,7 +54,7 @@ def paused_or_running(sandbox_id):
     state = wait_for("it to come to rest", lambda: (s := prop(sandbox_id, "State")) in ("paused", "running") and s)
     if state == "paused":
         assert prop(sandbox_id, "VMMPID") == 0
-        assert not os.path.exists(f"/run/cubed/sandbox/{sandbox_id}")
+        wait_for("all of its life to be gone", lambda: not os.path.exists(f"/run/cubed/sandbox/{sandbox_id}"))
         resume(sandbox_id)
     goes_on(sandbox_id)
     assert sector(sandbox_id, 30) == "kept"

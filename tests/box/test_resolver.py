@@ -5,7 +5,7 @@ import pathlib
 import pwd
 import re
 
-from cubetest import run, wait_for
+from cubetest import active, run, wait_for
 
 UNIT = "cube-resolver.service"
 
@@ -29,7 +29,7 @@ def restarts():
 
 
 def test_it_comes_with_cubed_and_has_nothing_but_its_sockets():
-    assert output("systemctl", "is-active", UNIT).strip() == "active"
+    wait_for("it to run", lambda: active(UNIT))
     status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid()}/status").read_text().splitlines() if ":\t" in line)
     uid = str(pwd.getpwnam("cube-resolver").pw_uid)
     assert status["Uid"].split() == [uid] * 4

@@ -4,11 +4,11 @@
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 
-from cubetest import (at_rest, crash, created, ctl, ctl_ok, events, nothing_left_since, prop, run, sandbox_ids,
-                      wait_for)
+from cubetest import crash, created, ctl, ctl_ok, events, prop, run, sandbox_ids, wait_for
 
 
 def restart():
@@ -60,7 +60,7 @@ def test_streams_are_not_cut(clean_again, again):
             p.stdin.write(b"after\n")
             p.stdin.close()
             assert p.stdout.readline() == b"after\n"
-            assert p.wait(30) == 0
+            assert p.wait(60) == 0
 
 
 def test_an_end_while_cubed_was_away_keeps_its_reason(clean_again):
@@ -68,14 +68,15 @@ def test_an_end_while_cubed_was_away_keeps_its_reason(clean_again):
         run("systemctl", "stop", "cubed.service", check=True)
         run("systemctl", "stop", f"cube-{sandbox_id}.scope", check=True)
         run("systemctl", "start", "cubed.service", check=True)
-        assert sandbox_id not in sandbox_ids()
+        wait_for("it to be gone", lambda: sandbox_id not in sandbox_ids())
         assert ctl_ok("show", "-p", "Reason", "--value", sandbox_id).strip() == "poweroff"
 
 
 def test_a_lifetime_that_ended_while_cubed_was_away_is_kept(clean_again):
     sandbox_id = ctl_ok("create", "--timeout", "4s").strip()
+    over = time.time() + 4
     run("systemctl", "stop", "cubed.service", check=True)
-    wait_for("the lifetime to end", lambda: run("sleep", "4"))
+    wait_for("the lifetime to end", lambda: time.time() > over)
     run("systemctl", "start", "cubed.service", check=True)
     wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
 
@@ -92,15 +93,7 @@ def test_a_state_that_can_not_be_read_leaves_no_vmm(clean_again):
 
 
 def test_a_second_cubed_says_so_and_harms_nothing():
-    result = run("/usr/lib/cubed/cubed", timeout=20)
+    result = run("/usr/lib/cubed/cubed", timeout=60)
     assert result.returncode == 1
     assert b"org.cubed.Cube1" in result.stderr or b"another" in result.stderr
     assert ctl("list").returncode == 0
-
-
-@pytest.fixture
-def clean_again(template):
-    """As clean, but the descriptors of another cubed process can't be compared."""
-    before = at_rest()
-    yield
-    nothing_left_since(before, but=["fds"])

@@ -107,7 +107,7 @@ def test_streams_of_before_end(taken):
             assert cat.stdout.readline() == b"before\n"
             rollback(sandbox_id, instant)
             assert cat.stdout.read() == b""
-            assert cat.wait(30) != 0
+            assert cat.wait(60) != 0
         assert ctl_ok("exec", sandbox_id, "--", "echo", "after") == "after\n"
 
 

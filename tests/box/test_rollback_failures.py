@@ -9,12 +9,12 @@ import signal
 
 import pytest
 
-from cubetest import bus, crash, created_from, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for
+from cubetest import (another_helper, bus, crash, created_from, ctl, ctl_ok, descriptors, options, prop, remove_snapshot,
+                      remove_snapshots, run, sandbox, sandbox_ids, snapshot, snapshot_dirs, wait_for)
 from snapshots import count, counting, goes_on, put, sector
 from test_restart import restart
 from test_rollback import refused, rollback
 from test_snapshot_failures import SNAPSHOTS, stored_pid
-from test_snapshot_restart import clean_again  # noqa: F401
 
 
 @contextlib.contextmanager
@@ -46,15 +46,16 @@ def to_be_rolled_back():
             remove_snapshot(instant)
 
 
-def test_a_capture_that_fails(clean_again):  # noqa: F811
+def test_a_capture_that_fails(clean_again):
     with to_be_rolled_back() as (sandbox_id, instant):
         before = snapshot_dirs()
         with in_the_middle(sandbox_id, instant) as job:
-            os.kill(stored_pid(), signal.SIGKILL)
+            pid = stored_pid()
+            os.kill(pid, signal.SIGKILL)
             assert "cube-stored" in str(job.exception())
         assert snapshot_dirs() == before
         assert sector(sandbox_id, 5) == "new"
-        wait_for("another cube-stored", lambda: stored_pid())
+        another_helper("cube-stored", pid)
         rollback(sandbox_id, instant)
         assert sector(sandbox_id, 5) == "old"
     restart()
@@ -108,7 +109,7 @@ def limit_comes_back(sandbox_id):
 
 
 @pytest.mark.parametrize("again", [restart, crash])
-def test_cubed_is_restarted_in_it(clean_again, again):  # noqa: F811
+def test_cubed_is_restarted_in_it(clean_again, again):
     with to_be_rolled_back() as (sandbox_id, instant):
         before = snapshot_dirs()
         with in_the_middle(sandbox_id, instant) as job, limit_comes_back(sandbox_id):
@@ -122,7 +123,7 @@ def test_cubed_is_restarted_in_it(clean_again, again):  # noqa: F811
         assert count(sandbox_id) > 0
 
 
-def test_cubed_is_killed_while_it_waits_for_the_agent(clean_again):  # noqa: F811
+def test_cubed_is_killed_while_it_waits_for_the_agent(clean_again):
     """The guest of the target runs: then it is that one, and the safety copy goes."""
     with counting() as sandbox_id:
         ctl_ok("exec", sandbox_id, "--", "ignore-claims")
@@ -143,8 +144,7 @@ def test_cubed_is_killed_while_it_waits_for_the_agent(clean_again):  # noqa: F81
         wait_for("the safety copy to be gone", lambda: snapshot_dirs() == before)
         with created_from(snapshot_of(sandbox_id)) as child:
             assert sector(child, 5) == "old"
-    for snapshot_id in sorted(snapshot_dirs() - before) + [instant]:
-        remove_snapshot(snapshot_id)
+    remove_snapshots(snapshot_dirs() - before | {instant})
 
 
 def snapshot_of(sandbox_id):
@@ -155,8 +155,4 @@ def snapshot_of(sandbox_id):
 def count_of_vmm_overlay(sandbox_id):
     """Does its VMM have the new overlay open, and not the old one as one that is written to?"""
     pid = int(prop(sandbox_id, "VMMPID"))
-    links = []
-    for fd in glob.glob(f"/proc/{pid}/fd/*"):
-        with contextlib.suppress(OSError):
-            links.append(os.readlink(fd))
-    return any(link.endswith(f"{sandbox_id}.new") for link in links)
+    return any(link.endswith(f"{sandbox_id}.new") for link in descriptors(pid).values())

@@ -27,7 +27,7 @@ def refused(name, sandbox_id):
 
 
 def nothing_of_it(before):
-    wait_for("nothing to be left of it", lambda: set(os.listdir(SNAPSHOTS)) == before, timeout=20)
+    wait_for("nothing to be left of it", lambda: set(os.listdir(SNAPSHOTS)) == before)
 
 
 # cube-stored and the VMM end in it

@@ -10,18 +10,10 @@ import shutil
 import dbus
 import pytest
 
-from cubetest import (ERROR, at_rest, crash, created_from, ctl_ok, nothing_left_since, prop, remove_snapshot, run,
-                      snapshot, snapshot_dirs, wait_for)
+from cubetest import ERROR, crash, created_from, ctl_ok, prop, remove_snapshot, run, snapshot, snapshot_dirs, wait_for
 from snapshots import counting, goes_on, put, sector
 from test_restart import restart
 from test_snapshot_failures import SNAPSHOTS, in_the_middle, works
-
-
-@pytest.fixture
-def clean_again(template):
-    before = at_rest()
-    yield
-    nothing_left_since(before, but=["fds"])
 
 
 @pytest.mark.parametrize("again", [restart, crash])

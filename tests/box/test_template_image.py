@@ -4,9 +4,10 @@
 import pytest
 
 import cubetest
-from cubetest import ctl, ctl_ok
+from cubetest import ctl, ctl_ok, wait_for
 from conftest import PAYLOAD
 from ociimage import Layout, layer
+from snapshots import count
 
 CONFIG = {"Env": ["PATH=/opt/bin", "MODE=image"], "User": "app:web", "WorkingDir": "/srv/app",
           "Entrypoint": ["echo", "the image's own"], "Cmd": ["&&"]}
@@ -80,7 +81,8 @@ def test_the_program_of_an_image_with_ports_is_started(build):
         assert other.returncode == 0 and b"the image's own" not in other.stderr, other.stderr.decode()
     stays = build({"Cmd": ["counter"], "ExposedPorts": {"80/tcp": {}}})
     assert stays.returncode == 0, stays.stderr.decode()
-    assert int(ctl_ok("run", "--template", "image", "--", "count").split()[0]) > 0
+    with cubetest.created("--template", "image") as sandbox_id:
+        wait_for("it to count", lambda: count(sandbox_id) > 0)
 
 
 def test_an_image_that_was_changed_is_refused(build):

@@ -9,6 +9,7 @@ import pytest
 import cubetest
 from cubetest import ctl, ctl_ok, wait_for
 from conftest import PAYLOAD
+from templates import stored_at_rest
 
 JOBS = pathlib.Path("/run/cubed/jobs")
 
@@ -27,7 +28,7 @@ def base(tmp_path_factory):
 class Job:
     def __init__(self, path):
         self.path = path
-        wait_for("the build", lambda: self.get("State") != "running")
+        wait_for("the build", lambda: self.get("State") != "running", timeout=300)
         self.log = (JOBS / f"{path.rsplit('/', 1)[1]}.log").read_text()
 
     def get(self, name):
@@ -149,7 +150,7 @@ def test_what_a_build_that_failed_has_done_is_not_done_again(base, clean):
     ctl_ok("template", "rm", "failing")
 
 
-def test_it_survives_the_death_of_cubed_amid_a_build(base, clean):
+def test_it_survives_the_death_of_cubed_amid_a_build(base, clean_again):
     words = [w for kind, *args in (("RUN", "put-sector vdb 11 killed"), ("RUN", "sleep 1000")) for w in (kind, str(len(args)), *args)]
     out = cubetest.run("busctl", "call", "org.cubed.Cube1", "/org/cubed/Cube1", "org.cubed.Cube1.Manager", "DeriveTemplate",
                        "ssa{sv}", "killed", base, "1", "steps", "a(sas)", "2", *words, check=True).stdout.decode().split('"')[1]
@@ -182,12 +183,12 @@ def test_gc_frees_what_it_says(base):
     ctl_ok("gc")
     rebuilt("going", base, ("RUN", "put-sector vdb 11 one"), ("RUN", "put-sector vdb 12 two"))
     rebuilt("going", base, ("RUN", "put-sector vdb 11 one"), ("RUN", "put-sector vdb 12 three"))
+    stored_at_rest()
     rows = json.loads(ctl_ok("gc", "--dry-run", "--json=short"))
     assert {"template", "layer"} <= {row["kind"] for row in rows}
     before, promised = disk_used(), sum(row["size"] for row in rows)
     assert json.loads(ctl_ok("gc", "--json=short")) == rows
-    wait_for("removals to end", lambda: not list(pathlib.Path("/var/lib/cubed").glob("*/.remove-*")) and
-             not list(pathlib.Path("/var/lib/cubed/snapshots").glob(".gone-*")))
+    stored_at_rest()
     # but for directories and descriptions, a block or two each
     assert abs(before - disk_used() - promised) <= 16 * 4096, (before, disk_used(), rows)
     assert ctl_ok("gc", "--dry-run", "--json=short").strip() == "[]"

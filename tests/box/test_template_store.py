@@ -14,12 +14,12 @@ import pytest
 
 import cubetest
 from conftest import PAYLOAD
+from templates import stored, stored_at_rest
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "native"))
 import snapshot  # noqa: E402
 
 STORE = "/var/lib/cubed/templates"
-SHARED = (".kernels", ".initramfs", ".roots", ".inputs", ".layers")
 
 
 def build(root, name, *options, warm=False):
@@ -44,6 +44,7 @@ def test_what_has_no_name_goes(template, tmp_path):
         assert {k for k in collect("--dry-run") if k[0] == "template"} == {("template", free)}
         freed = collect()
         assert freed[("template", free)] > 0 and not os.path.exists(f"{STORE}/{free}")
+        stored_at_rest()
         # nobody has its files any more, and a new cubed knows of nothing that is gone
         cubetest.run("systemctl", "restart", "cubed.service", check=True)
         assert collect("--dry-run") == {}
@@ -54,15 +55,6 @@ def test_what_has_no_name_goes(template, tmp_path):
     assert {k[1] for k in collect() if k[0] == "template"} == {used}
     assert cubetest.ctl_ok("template", "show", "again", "-p", "Id", "--value").strip() == named
     cubetest.ctl_ok("template", "rm", "again")
-
-
-def stored():
-    """What templates and snapshots have on disk, but for what is shared by several."""
-    found = []
-    for kind in ("templates", "templates/names/0", "snapshots"):
-        path = os.path.join("/var/lib/cubed", kind)
-        found += sorted(f"{kind}/{name}" for name in os.listdir(path) if name not in SHARED)
-    return found
 
 
 def value(name, key):
@@ -178,9 +170,7 @@ def described_as(that, this):
 
 @pytest.fixture
 def before(pack):
-    """Once what others removed is gone."""
-    cubetest.wait_for("removals to end", lambda: not any("/." in name for name in stored()))
-    return stored()
+    return stored_at_rest()
 
 
 @pytest.mark.parametrize("change, words", [

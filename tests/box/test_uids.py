@@ -7,6 +7,7 @@ import os
 import pytest
 
 from cubetest import ctl, ctl_ok, prop, run, sandbox_ids, wait_for
+from faults import Journal
 
 DROP_IN = "/etc/cubed/cubed.conf.d/60-uids.conf"
 BASE = 0x7a000000
@@ -64,11 +65,11 @@ def test_a_uid_is_given_again_when_its_process_was_reaped(only_one):
 
 def test_a_range_with_somebody_in_it_is_told(template):
     run("useradd", "--system", "--no-create-home", "--uid", BASE + 1, "in-the-way", check=True)
+    told = Journal()
     try:
         with configured(f"{BASE:#x}/16"):
             checked = ctl("check").stdout.decode()
             assert f"user in-the-way has uid {BASE + 1}" in checked
-            log = run("journalctl", "-u", "cubed.service", "-n", "50", "-o", "cat").stdout.decode()
-            assert "user in-the-way has uid" in log
+            told.says("user in-the-way has uid")
     finally:
         run("userdel", "in-the-way", check=True)

@@ -198,9 +198,34 @@ def crash():
     wait_for("another cubed", lambda: cubed_pid() not in (0, pid) and ctl("list").returncode == 0)
 
 
+def find_helper(name):
+    """The pid of cube-stored or cube-netd. None: it has ended, or another one is just being started."""
+    def ended(pid):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+                return f.read().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            return True
+    found = [pid for pid in map(int, run("pgrep", "-x", "-P", cubed_pid(), name).stdout.split()) if not ended(pid)]
+    return found[0] if found else None
+
+
 def helper_pid(name):
-    """Of cube-stored or cube-netd."""
-    return int(run("pgrep", "-x", "-P", cubed_pid(), name, check=True).stdout)
+    return wait_for(name, lambda: find_helper(name))
+
+
+def another_helper(name, pid):
+    """Waits for the one that cubed starts in the place of that."""
+    wait_for(f"another {name}", lambda: find_helper(name) not in (None, pid))
+
+
+def descriptors(pid):
+    """{number: what it leads to}, without those that are closed meanwhile."""
+    found = {}
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found[int(number)] = os.readlink(f"/proc/{pid}/fd/{number}")
+    return found
 
 
 def service_memory():
@@ -218,7 +243,7 @@ def active(unit):
 
 def at_rest():
     """leftovers() of a moment in which nothing is on its way, to be compared with later: what there is belongs to a sandbox
-    that is listed, and cubed has a network, with a place for each VMM."""
+    that is listed, no removal is under way, cubed has a network, with a place for each VMM, and a second look finds the same."""
     now, strays = {}, []
 
     def settled():
@@ -226,12 +251,13 @@ def at_rest():
         before, now, ids = now, leftovers(), set(sandbox_ids())
         strays = [name for key in ("scopes", "run", "disks") for name in now[key]
                   if name.removeprefix("cube-").split(".")[0] not in ids]
+        strays += [name for name in now["snapshots"] if name.startswith(".gone-")]
         # twice the same: some of it goes without a sandbox to be named after
         return not strays and now == before and now["slots"] == len(now["vmms"]) == len(now["scopes"]) and manager_prop("Network4")
     try:
         wait_for("nothing to be on its way", settled)
     except AssertionError as e:
-        raise AssertionError(f"not at rest: {strays} belong to no sandbox; {now}") from e
+        raise AssertionError(f"not at rest: {strays} belong to no sandbox, or are going; {now}") from e
     return now
 
 

@@ -14,7 +14,7 @@ import signal
 
 import dbus
 
-from cubetest import (ERROR, bus, cubed_pid, ctl, helper_pid, journal, leftovers, manager, manager_prop, options, prop, remove_snapshot,
+from cubetest import (ERROR, bus, cubed_pid, ctl, find_helper, helper_pid, journal, leftovers, manager, manager_prop, options, prop, remove_snapshot,
                       run, sandbox, snapshot, wait_for)
 from sequences import HOUR, TIMEOUT, World
 
@@ -54,8 +54,8 @@ def service_is_whole():
     """cubed answers, has both helpers and its network."""
     if ctl("list").returncode != 0 or resolver_pid() == 0:
         return False
-    with contextlib.suppress(AssertionError, dbus.DBusException):
-        return helper_pid("cube-stored") and helper_pid("cube-netd") and manager_prop("Network4")
+    with contextlib.suppress(dbus.DBusException):
+        return find_helper("cube-stored") and find_helper("cube-netd") and manager_prop("Network4")
     return False
 
 
@@ -127,6 +127,8 @@ class UnluckyWorld(World):
         wait_for("all to come to rest", lambda: at_rest(s.killed))
         self.settle(s)
         self.expect_told(s, told)
+        # What was killed may have been taken for alive until its end was told.
+        wait_for("the service to be whole again", service_is_whole)
         helpers = ("cube-stored", "cube-netd") if victim == "cubed" else ()
         assert {name for name, pid in processes().items() if pid != before[name]} == {victim, *helpers} - {"vmm", "agent"}
         self.expect_nothing_else()

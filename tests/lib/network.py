@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 
-from cubetest import ctl_ok, helper_pid, run, wait_for
+from cubetest import another_helper, ctl_ok, helper_pid, manager_prop, run, wait_for
 
 WORLD, OTHER, HOST = "198.51.100.2", "198.51.100.3", "198.51.100.1"
 BPF_DIR = "/sys/fs/bpf/cubed"
@@ -64,7 +64,8 @@ def elements(name, key_bytes=4):
             key = ctypes.create_string_buffer(following.raw, key_bytes)
     finally:
         os.close(fd)
-    return keys
+    # Where a key goes meanwhile the kernel begins anew.
+    return list(dict.fromkeys(keys))
 
 
 def element(name, key, value_bytes=16):
@@ -88,9 +89,15 @@ def of_network():
             "tables": run("nft", "list", "tables").stdout}
 
 
+def is_as(before):
+    """What of_network() told before is so again. A policy that nobody uses is kept for a minute: it may have gone since."""
+    now = of_network()
+    return now["policies"] <= before["policies"] and {**now, "policies": 0} == {**before, "policies": 0}
+
+
 def pool_is_full(slots=16, but=0):
-    """As many links as the pool has, and those of running sandboxes."""
-    wait_for("the pool to be full", lambda: len(links()) == slots + but)
+    """cubed has as many places as the pool is to have, and there are no links but theirs and those of running sandboxes."""
+    wait_for("the pool to be full", lambda: manager_prop("NetworkFreeSlots") == slots and len(links()) == slots + but)
 
 
 @contextlib.contextmanager
@@ -123,7 +130,7 @@ def echoes(s, text=b"hello"):
 
 def answers(s, text=b"hello"):
     """The very first one."""
-    s.settimeout(5)
+    s.settimeout(60)
     s.send(text)
     return s.recv(100) == text
 
@@ -208,7 +215,7 @@ def netd_stopped():
 def kill_netd():
     pid = helper_pid("cube-netd")
     os.kill(pid, signal.SIGKILL)
-    wait_for("another cube-netd", lambda: run("pgrep", "-x", "cube-netd").stdout.split() not in ([], [str(pid).encode()]))
+    another_helper("cube-netd", pid)
 
 
 class Talker(threading.Thread):
@@ -218,7 +225,7 @@ class Talker(threading.Thread):
         super().__init__(daemon=True)
         self.socket, self.lost, self.asked, self.over = udp(peer), 0, 0, threading.Event()
         # a guest waits for a CPU like everybody
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
 
     def run(self):
         while not self.over.wait(0.01):

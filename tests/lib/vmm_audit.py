@@ -7,8 +7,10 @@ Whatever a VMM has that is not in a table is a difference. Needs root. What can'
 MDWE, securebits) is told by what the VMM does when it starts: tests/native/test_jail.py.
 """
 
+import contextlib
 import ctypes
 import dataclasses
+import errno
 import glob
 import os
 import re
@@ -85,21 +87,25 @@ def threads(pid):
 
 
 def borrowed_socket(pid, fd):
-    """A copy of a socket of its, to ask it what it is."""
+    """A copy of a socket of its, to ask it what it is; None if it is closed meanwhile."""
     pidfd = libc.syscall(SYS_PIDFD_OPEN, pid, 0)
     copy = libc.syscall(SYS_PIDFD_GETFD, pidfd, fd, 0)
+    error = ctypes.get_errno()
     os.close(pidfd)
+    if copy < 0 and error == errno.EBADF:
+        return None
     if copy < 0:
-        raise OSError(ctypes.get_errno(), f"pidfd_getfd {fd}")
+        raise OSError(error, f"pidfd_getfd {fd}")
     return socket.socket(fileno=copy)
 
 
 def fd_table(pid):
-    """{number: (what it points at, access mode)}"""
+    """{number: (what it points at, access mode)}, without those that are closed meanwhile."""
     found = {}
     for name in os.listdir(f"/proc/{pid}/fd"):
-        flags = next(int(line.split()[1], 8) for line in read(pid, f"fdinfo/{name}").splitlines() if line.startswith("flags:"))
-        found[int(name)] = (os.readlink(f"/proc/{pid}/fd/{name}"), flags & os.O_ACCMODE)
+        with contextlib.suppress(FileNotFoundError):
+            flags = next(int(line.split()[1], 8) for line in read(pid, f"fdinfo/{name}").splitlines() if line.startswith("flags:"))
+            found[int(name)] = (os.readlink(f"/proc/{pid}/fd/{name}"), flags & os.O_ACCMODE)
     return found
 
 
@@ -229,9 +235,10 @@ def sockets(pid, expected):
     """Its control socket and a peer on it; its lines to the journal; clients' streams. All of them unix sockets."""
     listening = connected = streams = journal = 0
     for number, (target, _) in sorted(fd_table(pid).items()):
-        if not target.startswith("socket:"):
+        s = borrowed_socket(pid, number) if target.startswith("socket:") else None
+        if not s:
             continue
-        with borrowed_socket(pid, number) as s:
+        with s:
             kind = s.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
             if s.family != socket.AF_UNIX:
                 yield f"descriptor {number}: a socket of family {s.family}"

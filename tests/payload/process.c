@@ -247,7 +247,7 @@ static void run_net_misbehave(Process *p, const Args *a) {
 }
 
 /* How long it waits for an answer. */
-#define ASK_MSEC 2000U
+#define ASK_MSEC 20000U
 
 static uint32_t parse_address(const char *s) {
         uint32_t address = 0;

@@ -5,7 +5,7 @@ import concurrent.futures
 
 import pytest
 
-from cubetest import ctl_ok, events, options, prop, sandbox
+from cubetest import ctl_ok, events, options, prop, sandbox, wait_for
 from linuxguest import begin_server, server_get
 
 
@@ -29,7 +29,8 @@ def test_a_request_is_answered_by_the_guest_that_it_resumes(server):
     pause(server)
     # Its clock is right when it hears of the request.
     assert server_get(server)[1] < 1
-    assert prop(server, "State") == "running"
+    # The guest may have answered before cubed has heard that it goes on.
+    wait_for("it to run", lambda: prop(server, "State") == "running")
     assert events(server).count("resumed") == before + 1
 
 
@@ -38,4 +39,5 @@ def test_twenty_requests_at_once_resume_it_once(server):
     pause(server)
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
         assert all(off < 1 for _, off in pool.map(lambda _: server_get(server), range(20)))
+    wait_for("it to run", lambda: prop(server, "State") == "running")
     assert events(server).count("resumed") == before + 1

@@ -10,8 +10,8 @@ import pytest
 
 pytest.register_assert_rewrite("network_checks")
 
-from cubetest import created, ctl_ok, prop, run, sandbox_ids, wait_for
-from network import links, of_network
+from cubetest import created, ctl_ok, manager_prop, prop, run, sandbox_ids, wait_for
+from network import is_as, links, of_network
 from network_checks import EVERYWHERE, PATIENCE, RULES, THROUGH, TRIED, WWW, policy, reached, slot, world_for_guests
 
 LONG = os.environ.get("CUBE_LONG") == "1"
@@ -59,11 +59,11 @@ def guest(w):
 
 
 def test_creates_and_kills_leave_nothing():
-    wait_for("the pool to be full", lambda: len(links()) == 16 + len(sandbox_ids()))
+    wait_for("the pool to be full", lambda: manager_prop("NetworkFreeSlots") == 16 and len(links()) == 16 + len(sandbox_ids()))
     before = of_network()
     for _ in range(30 if LONG else 3):
         ctl_ok("kill", ctl_ok("create").strip())
-    wait_for("the network to be as before", lambda: of_network() == before)
+    wait_for("the network to be as before", lambda: is_as(before))
 
 
 def test_nobody_else_manages_its_links(guest):

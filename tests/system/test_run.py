@@ -3,14 +3,14 @@
 
 import os
 
-from cubetest import ctl, ctl_ok, events, run, sandbox_ids
+from cubetest import ctl, ctl_ok, events, run, sandbox_ids, wait_for
 
 
 def test_run_keeps_streams_apart_and_passes_the_exit_status():
     before = sandbox_ids()
     result = ctl("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (result.returncode, result.stdout, result.stderr) == (7, b"out\n", b"err\n")
-    assert sandbox_ids() == before
+    wait_for("its sandbox to be gone", lambda: sandbox_ids() == before)
 
 
 def test_guest_has_a_kernel_and_memory_of_its_own():
