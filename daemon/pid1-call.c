@@ -5,8 +5,10 @@
 #include "daemon/pid1-call.h"
 
 #define AGAIN_USEC (100 * USEC_PER_MSEC)
-/* Less than the bus waits for an answer: one that hangs is not asked twice. */
+/* Less than is waited for an answer: one that hangs is not asked twice. */
 #define AGAIN_FOR_USEC (10 * USEC_PER_SEC)
+/* An emulated host that was busy took nine seconds to start a scope. */
+#define ANSWER_USEC (120 * USEC_PER_SEC)
 
 struct Pid1Call {
         sd_bus_message *message;   /* sealed: what is sent are copies */
@@ -37,7 +39,7 @@ static int send_copy(Pid1Call *c) {
         if (r >= 0)
                 r = sd_bus_message_copy(m, c->message, true);
         if (r >= 0)
-                r = sd_bus_call_async(bus, &c->slot, m, on_reply, c, 0);
+                r = sd_bus_call_async(bus, &c->slot, m, on_reply, c, ANSWER_USEC);
         return r;
 }
 

@@ -15,10 +15,10 @@
 
 /* PID 1 learns of an OOM kill by the cgroup's events, some time after we see the process gone. */
 #define RESULT_POLL_USEC (50 * USEC_PER_MSEC)
-#define RESULT_POLLS_MAX 40U
+#define RESULT_POLLS_MAX 200U
 /* And one of the same name, whose processes are gone, it forgets in its own time. */
 #define START_AGAIN_USEC (50 * USEC_PER_MSEC)
-#define START_AGAIN_FOR_USEC (5 * USEC_PER_SEC)
+#define START_AGAIN_FOR_USEC (20 * USEC_PER_SEC)
 /* The end of a job is not told where PID 1 executes itself anew behind it. */
 #define START_LOOK_USEC (250 * USEC_PER_MSEC)
 #define CGROUP_FILE_MAX 8192U

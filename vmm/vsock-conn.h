@@ -32,7 +32,7 @@
 /* Frames that wait for the guest to take them from the control stream. */
 #define VSOCK_QUEUE_BYTES_MAX MIB(1)
 
-#define VSOCK_CONNECT_TIMEOUT_USEC (20 * USEC_PER_SEC)
+#define VSOCK_CONNECT_TIMEOUT_USEC (60 * USEC_PER_SEC)
 #define VSOCK_ANSWER_TIMEOUT_USEC (60 * USEC_PER_SEC)
 /* How long the guest may take to let go of a connection that has ended in both directions. */
 #define VSOCK_LINGER_TIMEOUT_USEC (10 * USEC_PER_SEC)

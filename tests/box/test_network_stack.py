@@ -14,7 +14,7 @@ import pytest
 pytest.register_assert_rewrite("network_checks")
 
 from cubetest import created, descriptors, prop, run
-from network_checks import world_for_guests
+from network_checks import PATIENCE, world_for_guests
 from network_checks import *  # noqa: F401,F403
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -51,8 +51,8 @@ class StackGuest:
         return ("nsenter", f"--net={self.stack.netns.path()}", "unshare", "--mount", "sh", "-c",
                 f'mount --bind {RESOLV_CONF} /etc/resolv.conf; exec "$@"', "sh", *(str(a) for a in argv))
 
-    def probe(self, *probes):
-        return json.loads(run(*self.command("python3", self.program), input=json.dumps(probes).encode(), check=True).stdout)
+    def probe(self, *probes, patience=PATIENCE):
+        return json.loads(run(*self.command("python3", self.program, patience), input=json.dumps(probes).encode(), check=True).stdout)
 
     @contextlib.contextmanager
     def start(self, *argv):

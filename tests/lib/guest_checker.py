@@ -181,7 +181,7 @@ def started(pid):
 
 def answer(places, shared, worker):
     first, bad = shared.so_far()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while shared.so_far()[0] == first and time.monotonic() < end:
         time.sleep(0.002)
     return {

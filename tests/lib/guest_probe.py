@@ -5,8 +5,9 @@
     ["resolve", NAME]           ["query", SERVER, NAME]     ["name", NAME, PORT]
     ["raw", SOURCE, ADDRESS]    ["frame", MAC, SOURCE, ADDRESS]
 
-With arguments ADDRESS PORT FILE it holds one connection instead, which is never silent for long, and writes down how it
-goes: how many lines came back, the longest time between two of them, and the error that ended it.
+Its argument is how many seconds each of them may wait for an answer. With arguments ADDRESS PORT FILE it holds one connection
+instead, which is never silent for long, and writes down how it goes: how many lines came back, the longest time between two of
+them, and the error that ended it.
 """
 
 import concurrent.futures
@@ -17,7 +18,6 @@ import struct
 import sys
 import time
 
-TIMEOUT = 10
 LINK = "eth0"
 
 
@@ -42,13 +42,13 @@ def told(f):
 
 
 def tcp(address, port):
-    with socket.create_connection((address, port), TIMEOUT) as s:
+    with socket.create_connection((address, port), patience) as s:
         return "open " + s.makefile().readline().strip()
 
 
 def udp(address, port):
     with socket.socket(family_of(address), socket.SOCK_DGRAM) as s:
-        s.settimeout(TIMEOUT)
+        s.settimeout(patience)
         s.connect((address, port))
         s.send(b"who am I?")
         return "answered " + s.recv(1000).decode()
@@ -65,7 +65,7 @@ def ping(address):
     """By a raw socket, as root may have one in here."""
     six = ":" in address
     with socket.socket(family_of(address), socket.SOCK_RAW, 58 if six else 1) as s:
-        s.settimeout(TIMEOUT)
+        s.settimeout(patience)
         echo = struct.pack("!BBHHH", 128 if six else 8, 0, 0, 77, 1)
         s.sendto(echo if six else echo[:2] + struct.pack("!H", checksum(echo)) + echo[4:], (address, 0))
         while True:
@@ -86,7 +86,7 @@ def query(server, name):
     """The response code of a question to this very server."""
     question = b"".join(bytes([len(part)]) + part.encode() for part in name.split(".")) + b"\0" + struct.pack("!HH", 1, 1)
     with socket.socket(family_of(server), socket.SOCK_DGRAM) as s:
-        s.settimeout(TIMEOUT)
+        s.settimeout(patience)
         s.connect((server, 53))
         s.send(struct.pack("!HHHHHH", 7, 0x0100, 1, 0, 0, 0) + question)
         return f"rcode {s.recv(2000)[3] & 15}"
@@ -126,7 +126,7 @@ def hold(address, port, path):
             json.dump({"n": n, "gap": gap, "error": error}, f)
         os.rename(path + ".new", path)
 
-    with socket.create_connection((address, int(port)), 30) as s:
+    with socket.create_connection((address, int(port)), 300) as s:
         stream = s.makefile("rw")
         stream.readline()
         last = time.monotonic()
@@ -146,6 +146,7 @@ def hold(address, port, path):
 if len(sys.argv) == 4:
     hold(*sys.argv[1:])
 else:
+    patience = float(sys.argv[1])
     probes = json.load(sys.stdin)
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         print(json.dumps(list(pool.map(lambda p: told(PROBES[p[0]])(*p[1:]), probes))))

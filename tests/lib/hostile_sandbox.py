@@ -5,7 +5,7 @@ cubed, the network and a neighbour. Which outcome each of them has to have, test
 import os
 import time
 
-from cubetest import ctl, ctl_ok, cubed_pid, journal, leftovers, sandbox_ids, wait_for
+from cubetest import ctl, ctl_ok, cubed_pid, journal, leftovers, reason_of, sandbox_ids, wait_for
 
 HOSTILE = os.path.join(os.environ.get("CUBE_TEST_BUILD", "/srv/cubed/build"), "tests", "hostile", "hostile.elf")
 DEVICES = ["vda", "vdb", "rng", "net", "balloon", "mem", "vsock"]
@@ -57,7 +57,7 @@ class HostileSandbox:
         def answered():
             answer[:] = [ctl("exec", self.id, "--", "last")]
             return answer[0].returncode == 0
-        wait_for("the guest to be there again", answered, timeout=120)
+        wait_for("the guest to be there again", answered)
         return answer[0].stdout.decode().splitlines()
 
     def attack(self, name):
@@ -78,8 +78,8 @@ class HostileSandbox:
     def ends_by(self, name):
         """Its end, and the reason that is given for it."""
         self.run("attack", name)
-        wait_for("it to be gone", lambda: self.id not in sandbox_ids(), timeout=120)
-        return ctl_ok("show", "-p", "Reason", "--value", self.id).strip()
+        wait_for("it to be gone", lambda: self.id not in sandbox_ids())
+        return reason_of(self.id)
 
     def end(self):
         ctl("kill", self.id)

@@ -11,7 +11,7 @@ PLACE = "/srv/cubed"
 
 def build_template(name, *options):
     if cubetest.ctl("template", "show", name).returncode != 0:
-        cubetest.ctl_ok("template", "build", name, "--from", f"{PLACE}/python.squashfs", *options, timeout=600)
+        cubetest.ctl_ok("template", "build", name, "--from", f"{PLACE}/python.squashfs", *options, timeout=1500)
 
 
 SHELL = """
@@ -74,11 +74,12 @@ def remove_ingress():
 
 
 def prepare():
-    """KVM that is missing here is a failure, never a skip. A boot takes its time in an emulated machine."""
+    """KVM that is missing here is a failure, never a skip. A boot takes its time in an emulated machine, ten minutes of it when
+    that gets a tenth of a CPU."""
     assert os.path.exists("/dev/kvm"), "/dev/kvm is missing in the lab"
     os.makedirs("/etc/cubed/cubed.conf.d", exist_ok=True)
     with open("/etc/cubed/cubed.conf.d/50-test.conf", "w", encoding="utf-8") as f:
-        f.write("[Sandbox]\nBootTimeout=5min\nStopTimeout=60s\nDefaultTimeout=1h\n")
+        f.write("[Sandbox]\nBootTimeout=9min\nStopTimeout=5min\nDefaultTimeout=2h\n")
     cubetest.run("systemctl", "restart", "cubed.service", check=True)
-    cubetest.wait_for("its network", lambda: cubetest.manager_prop("Network4"), timeout=300)
+    cubetest.wait_for("its network", lambda: cubetest.manager_prop("Network4"))
     build_template("python")

@@ -25,13 +25,13 @@ def start_checker(sandbox_id):
         run("cubectl", "exec", sandbox_id, "--", "sh", "-c", "cat >/root/checker.py", input=f.read(), check=True)
     ctl_ok("exec", sandbox_id, "--", "sh", "-c",
            "setsid python3 -ES /root/checker.py </dev/null >/root/checker.log 2>&1 &")
-    wait_for("the checker to listen", lambda: asked(sandbox_id, {}), timeout=300)
+    wait_for("the checker to listen", lambda: asked(sandbox_id, {}))
 
 
 def asked(sandbox_id, request):
     """What it answers, None where nothing listens."""
     try:
-        fd = sandbox(sandbox_id).Connect(dbus.UInt16(PORT), timeout=300).take()
+        fd = sandbox(sandbox_id).Connect(dbus.UInt16(PORT)).take()
     except dbus.DBusException as e:
         if e.get_dbus_name() != "System.Error.ECONNREFUSED":
             raise
@@ -91,7 +91,7 @@ def begin_server(sandbox_id):
     """A web server, which listens when this is back. Its pid there."""
     run("cubectl", "exec", sandbox_id, "--", "sh", "-c", "cat >/root/server.py", input=SERVER.encode(), check=True)
     pid = ctl_ok("exec", sandbox_id, "--", "sh", "-c", "setsid python3 /root/server.py </dev/null >/root/server.log 2>&1 & echo $!").strip()
-    wait_for("the server to listen", lambda: server_answers(sandbox_id), timeout=120)
+    wait_for("the server to listen", lambda: server_answers(sandbox_id))
     return pid
 
 

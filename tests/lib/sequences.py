@@ -19,10 +19,10 @@ import random
 
 import dbus
 
-from cubetest import ctl, ctl_ok, manager, options, prop, remove_snapshots, sandbox, service_memory, snapshot
+from cubetest import PATIENCE, ctl, ctl_ok, manager, options, prop, remove_snapshots, sandbox, service_memory, snapshot
 
 HOUR = 3600_000_000
-TIMEOUT = 300
+TIMEOUT = PATIENCE
 
 
 class Life:

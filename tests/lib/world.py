@@ -31,7 +31,7 @@ class World:
     def look(self):
         """Takes over what has come since."""
         with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(60)
+            s.settimeout(300)
             s.connect(CONTROL)
             with s.makefile() as f:
                 seen = json.load(f)

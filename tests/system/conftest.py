@@ -35,8 +35,9 @@ def sdks():
 
 @pytest.fixture(scope="session")
 def shared():
-    """One sandbox for all tests that leave it as they found it: a boot costs most of a minute here."""
-    with cubetest.created("--memory", "512M", "--timeout", "1h") as sandbox_id:
+    """One sandbox for all tests that leave it as they found it: a boot costs most of a minute here. Nobody knows how long all
+    of them take."""
+    with cubetest.created("--memory", "512M", "--timeout", "infinity") as sandbox_id:
         yield sandbox_id
 
 

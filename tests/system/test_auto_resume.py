@@ -20,7 +20,7 @@ def server(shared):
 
 
 def pause(sandbox_id):
-    sandbox(sandbox_id).Pause(options({}), timeout=300)
+    sandbox(sandbox_id).Pause(options({}))
     assert prop(sandbox_id, "State") == "paused" and prop(sandbox_id, "Parked")
 
 

@@ -30,7 +30,8 @@ def modes(sdks):
     """What a client's environment has, by headers and with a domain."""
     with pytest.MonkeyPatch.context() as patch, ingress("--domain", "cube.localhost") as environment:
         patch.setenv("CUBE_E2B_SDKS", sdks)
-        both = {"E2B_API_KEY": ctl_ok("--quiet", "apikey", "create", "lab").strip(), "CUBE_TEMPLATE": "python"}
+        both = {"E2B_API_KEY": ctl_ok("--quiet", "apikey", "create", "lab").strip(), "CUBE_TEMPLATE": "python",
+                "CUBE_TEST_SECONDS": "1000"}
         yield {"headers": environment("--headers") | both, "domain": environment() | both}
 
 
@@ -38,11 +39,11 @@ def modes(sdks):
 def no_sandbox_is_left():
     before = set(sandbox_ids())
     yield
-    wait_for("its sandboxes to be gone", lambda: set(sandbox_ids()) <= before)
+    wait_for("those that it killed to be gone", lambda: set(sandbox_ids()) <= before)
 
 
 def test_a_life_with_the_newest_of_node_by_names(modes):
-    e2b_sdks.node("newest", "life", modes["domain"])
+    e2b_sdks.node("newest", "life", modes["domain"], timeout=1100)
 
 
 @long

@@ -94,7 +94,7 @@ def nothing():
     remove_ingress()
 
 
-@pytest.mark.timeout(3600 if LONG else 600)
+@pytest.mark.timeout(3600 if LONG else 1200)
 def test_five_commands_lead_to_the_first_sandbox(nothing, mirror, sdks, tmp_path):
     lines = commands()
     assert len(lines) == 5

@@ -36,15 +36,15 @@ def attacker(host):
 
 
 def look(sandbox_id, *words):
-    return json.loads(ctl_ok("exec", sandbox_id, "--", "python3", "-ES", "/root/escape.py", *words, timeout=200))
+    return json.loads(ctl_ok("exec", sandbox_id, "--", "python3", "-ES", "/root/escape.py", *words))
 
 
 def python(sandbox_id, program, *options, **kwargs):
-    return ctl("exec", sandbox_id, *options, "--", "python3", "-ES", "-c", program, timeout=300, **kwargs)
+    return ctl("exec", sandbox_id, *options, "--", "python3", "-ES", "-c", program, **kwargs)
 
 
 def is_alive(sandbox_id):
-    return ctl("exec", sandbox_id, "--", "echo", "alive", timeout=120).stdout == b"alive\n"
+    return ctl("exec", sandbox_id, "--", "echo", "alive").stdout == b"alive\n"
 
 
 def test_it_sees_its_own_machine_and_nothing_else(attacker):
@@ -64,7 +64,7 @@ def test_nothing_in_it_tells_of_the_host(attacker):
     for path in "/etc/machine-id", "/proc/sys/kernel/random/boot_id":
         with open(path, encoding="ascii") as f:
             words.append(f.read().strip())
-    with subprocess.Popen(["sleep", "600"], env={"MARK": words[0]}) as p:
+    with subprocess.Popen(["sleep", "infinity"], env={"MARK": words[0]}) as p:
         try:
             found = look(attacker, "search", *words)
         finally:
@@ -160,7 +160,7 @@ def test_a_full_disk_takes_no_more_of_the_host_than_was_written(attacker, neighb
     with felt_by_nobody(attacker, neighbour):
         before = used()
         result = ctl("exec", attacker, "--", "sh", "-c",
-                     "fallocate -l 64G /root/all; rm -f /root/all; yes | head -c 60000000 >/root/some; sync; stat -c %s /root/some", timeout=300)
+                     "fallocate -l 64G /root/all; rm -f /root/all; yes | head -c 60000000 >/root/some; sync; stat -c %s /root/some")
         assert result.stdout == b"60000000\n" and b"No space left" in result.stderr
         assert 60_000_000 <= used() - before < 90_000_000
         ctl_ok("exec", attacker, "--", "rm", "/root/some")
@@ -194,7 +194,7 @@ os.chmod(sys.argv[2], 0o755)
     if labelled.returncode == 0:
         ctl_ok("kill", labelled.stdout.decode().strip())
     # its last words go into the journal with its end
-    ctl("exec", attacker, "--", "sh", "-c", "printf %s \"$1\" >/dev/kmsg; echo c >/proc/sysrq-trigger", "sh", FORGED * 10, timeout=120)
+    ctl("exec", attacker, "--", "sh", "-c", "printf %s \"$1\" >/dev/kmsg; echo c >/proc/sysrq-trigger", "sh", FORGED * 10)
     wait_for("it to be gone", lambda: attacker not in sandbox_ids())
     run("journalctl", "--sync")
     assert entries("CUBE_EVENT=forged") == entries("CUBE_SANDBOX=forged") == []

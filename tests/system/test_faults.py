@@ -10,8 +10,8 @@ import time
 import dbus
 import pytest
 
-from cubetest import (ERROR, at_rest, created, created_from, ctl, ctl_ok, cubed_pid, leftovers, manager_prop, nothing_left_since, options, prop,
-                      remove_snapshot, run, sandbox, sandbox_ids, snapshot, wait_for)
+from cubetest import (ERROR, at_rest, created, created_from, ctl, ctl_ok, cubed_pid, end_of, leftovers, manager_prop,
+                      nothing_left_since, options, prop, remove_snapshot, run, sandbox, sandbox_ids, snapshot, wait_for)
 from faults import Journal, snapshots
 
 STORE = "/var/lib/cubed"
@@ -74,7 +74,7 @@ class Disk:
 
 def start():
     run("systemctl", "start", "cubed.service", check=True)
-    wait_for("its network", lambda: manager_prop("Network4"), timeout=120)
+    wait_for("its network", lambda: manager_prop("Network4"))
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_disk_that_fails(store_on_a_disk):
         for method in "Snapshot", "Pause":
             told = Journal()
             with pytest.raises(dbus.DBusException) as e:
-                getattr(sandbox(running), method)(options({}), timeout=300)
+                getattr(sandbox(running), method)(options({}))
             assert e.value.get_dbus_name().startswith(ERROR), e
             told.says(e.value.get_dbus_message())
             assert prop(running, "State") == "running"
@@ -137,7 +137,14 @@ def test_a_disk_that_fails(store_on_a_disk):
 
 # No memory
 
-GLUTTON = "taken = []\nwhile True: taken.append(bytearray(b'x' * (1 << 20)))"
+# Has more than any other before it is told to go on.
+GLUTTON = """
+taken = [bytearray(b'x' * (1 << 20)) for _ in range(200)]
+print('on', flush=True)
+input()
+while True:
+    taken.append(bytearray(b'x' * (1 << 20)))
+"""
 
 
 def test_no_memory_for_all_of_them(nothing_left):
@@ -145,16 +152,19 @@ def test_no_memory_for_all_of_them(nothing_left):
     mine = cubed_pid()
     with created() as neighbour, created() as greedy:
         keep(neighbour, "kept")
-        current = int(run("systemctl", "show", "-P", "MemoryCurrent", "cube.slice", check=True).stdout)
-        run("systemctl", "set-property", "--runtime", "cube.slice", f"MemoryMax={current + (64 << 20)}", "MemorySwapMax=0", check=True)
-        try:
-            subprocess.run(["cubectl", "exec", greedy, "--", "python3", "-c", GLUTTON], timeout=300, check=False,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            wait_for("it to be gone", lambda: greedy not in sandbox_ids())
-            assert b"oom-kill" in ctl("show", greedy).stdout
-            assert has(neighbour, "kept")
-        finally:
-            run("systemctl", "revert", "cube.slice", check=True)
+        with subprocess.Popen(["cubectl", "exec", greedy, "--", "python3", "-c", GLUTTON], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as glutton:
+            assert glutton.stdout.readline() == b"on\n"
+            current = int(run("systemctl", "show", "-P", "MemoryCurrent", "cube.slice", check=True).stdout)
+            run("systemctl", "set-property", "--runtime", "cube.slice", f"MemoryMax={current + (64 << 20)}", "MemorySwapMax=0", check=True)
+            try:
+                glutton.communicate(b"\n")
+                wait_for("it to be gone", lambda: greedy not in sandbox_ids())
+                assert "oom-kill" in end_of(greedy)
+                assert has(neighbour, "kept")
+            finally:
+                glutton.kill()
+                run("systemctl", "revert", "cube.slice", check=True)
         with created() as other:
             assert ctl_ok("exec", other, "--", "echo", "here") == "here\n"
     assert cubed_pid() == mine
@@ -176,7 +186,7 @@ def clock_moved(seconds):
 @pytest.mark.parametrize("seconds", [3 * 3600, -3 * 3600])
 def test_a_clock_that_jumps(nothing_left, seconds):
     """Lifetimes go on as they were, also for a cubed that is started then; a copy has the host's time."""
-    with created("--timeout", "1h") as sandbox_id, created("--timeout", "1h") as paused:
+    with created("--timeout", "2h") as sandbox_id, created("--timeout", "2h") as paused:
         keep(sandbox_id, "kept")
         keep(paused, "paused")
         ctl_ok("pause", paused)

@@ -9,7 +9,7 @@ from cubetest import ctl, ctl_ok, wait_for
 
 def get(url):
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=120) as answer:
             return answer.read()
     except OSError:
         return None
@@ -24,7 +24,7 @@ def test_forward_reaches_a_server_on_loopback(shared):
             subprocess.Popen(["cubectl", "forward", shared, "18000:8000"], stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL) as forward:
         try:
-            page = wait_for("the server", lambda: get("http://127.0.0.1:18000/"), timeout=120, interval=0.5)
+            page = wait_for("the server", lambda: get("http://127.0.0.1:18000/"), interval=0.5)
             assert page == b"hello from the guest\n"
         finally:
             forward.terminate()

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from cubetest import created, ctl, ctl_ok, events, run, sandbox_ids, wait_for
+from cubetest import PATIENCE, created, ctl, ctl_ok, end_of, events, run, sandbox_ids, wait_for
+from test_memory import scope_file
 
 
 def scope_number(sandbox_id, name):
@@ -19,26 +20,42 @@ def test_memory_max_is_the_wall_behind_it():
     with created() as neighbour, created() as sandbox_id:
         run("systemctl", "set-property", "--runtime", f"cube-{sandbox_id}.scope", "MemoryMax=160M", check=True)
         subprocess.run(["cubectl", "exec", sandbox_id, "--", "python3", "-c", "taken = []\nwhile True: taken.append(b'x' * (1 << 20))"],
-                       timeout=120, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                       timeout=PATIENCE, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
-        assert b"oom-kill" in ctl("show", sandbox_id).stdout
+        assert "oom-kill" in end_of(sandbox_id)
         assert ctl_ok("exec", neighbour, "--", "echo", "alive") == "alive\n"
+
+
+def cpu_share(sandbox_id, seconds):
+    """Of one CPU, over so long or somewhat longer."""
+    def sample():
+        usage = dict(line.split() for line in scope_file(sandbox_id, "cpu.stat").splitlines())["usage_usec"]
+        return int(usage), time.monotonic_ns() // 1000
+    usage, began = sample()
+    time.sleep(seconds)
+    more, now = sample()
+    return (more - usage) / (now - began)
 
 
 def test_half_a_cpu_is_half_a_cpu():
     with created() as sandbox_id:
-        run("busctl", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
+        run("busctl", "--timeout=500", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
             "org.cubed.Cube1.Sandbox", "SetLimits", "a{sv}", "1", "cpu-quota", "t", "500000", check=True)
         assert run("systemctl", "show", "-P", "CPUQuotaPerSecUSec",
                    f"cube-{sandbox_id}.scope").stdout.strip() == b"500ms"
-        with subprocess.Popen(["cubectl", "exec", sandbox_id, "--", "sh", "-c", "while :; do :; done"]) as spin:
+        with subprocess.Popen(["cubectl", "exec", sandbox_id, "--", "sh", "-c", "echo on; while :; do :; done"], stdout=subprocess.PIPE) as spin:
             try:
-                usage, began = scope_number(sandbox_id, "CPUUsageNSec"), time.monotonic_ns()
-                time.sleep(10)
-                share = (scope_number(sandbox_id, "CPUUsageNSec") - usage) / (time.monotonic_ns() - began)
+                assert spin.stdout.readline() == b"on\n"
+                shares = []
+
+                def gets_it():
+                    """Others of this host may want the CPU as well, for a while."""
+                    shares.append(cpu_share(sandbox_id, 10))
+                    return shares[-1] >= 0.40
+                wait_for("it to get what it may have", gets_it)
             finally:
                 spin.kill()
-        assert 0.40 <= share <= 0.56
+        assert max(shares) <= 0.56, shares
 
 
 def test_disk_is_as_large_as_asked_and_filling_it_is_the_guests_trouble():
@@ -51,15 +68,15 @@ def test_disk_is_as_large_as_asked_and_filling_it_is_the_guests_trouble():
 
 def test_lifetime_ends_it_with_a_reason():
     sandbox_id = ctl_ok("create", "--timeout", "5min").strip()
-    run("busctl", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
+    run("busctl", "--timeout=500", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
         "org.cubed.Cube1.Sandbox", "SetTimeout", "t", "1000000", check=True)
     wait_for("the sandbox to be gone", lambda: sandbox_id not in sandbox_ids())
-    assert b"timeout" in ctl("show", sandbox_id).stdout
+    assert "timeout" in end_of(sandbox_id)
     assert "exit" in events(sandbox_id)
 
 
 def set_memory(sandbox_id, mib):
-    return run("busctl", "--timeout=280", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
+    return run("busctl", "--timeout=500", "call", "org.cubed.Cube1", f"/org/cubed/Cube1/sandbox/{sandbox_id}",
                "org.cubed.Cube1.Sandbox", "SetLimits", "a{sv}", "1", "memory", "t", str(mib << 20))
 
 
@@ -78,7 +95,7 @@ def test_memory_grows_and_shrinks_while_the_guest_runs(template):
 
         # More than it was created with, all of it touched, and given back by itself once it is free.
         ctl_ok("exec", sandbox_id, "--", "python3", "-c",
-               "b = bytearray(270 << 20)\nb[::4096] = b'x' * len(b[::4096])", timeout=300)
+               "b = bytearray(270 << 20)\nb[::4096] = b'x' * len(b[::4096])")
         wait_for("free pages to be given back", lambda: scope_number(sandbox_id, "MemoryCurrent") < 200 << 20)
 
         assert set_memory(sandbox_id, 224).returncode == 0

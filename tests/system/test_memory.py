@@ -54,7 +54,7 @@ def sh(sandbox_id, script):
 
 def takes_the_rest(sandbox_id):
     """How much a program could take of the guest's memory until it died of it; nobody came to the scope's limit."""
-    result = ctl("exec", sandbox_id, "--", "python3", "-c", TAKER, timeout=900)
+    result = ctl("exec", sandbox_id, "--", "python3", "-c", TAKER)
     assert result.returncode == 128 + 9, result.stderr
     assert ctl_ok("exec", sandbox_id, "--", "echo", "alive") == "alive\n"
     kinds = memory_events(sandbox_id)
@@ -75,7 +75,7 @@ def has_touched(sandbox_id, size):
 
 @contextlib.contextmanager
 def fork(sandbox_id):
-    made, child, *why = sandbox(sandbox_id).Fork(dbus.UInt32(1), options({}), timeout=600)[0]
+    made, child, *why = sandbox(sandbox_id).Fork(dbus.UInt32(1), options({}))[0]
     assert made, why
     try:
         yield str(child)
@@ -103,9 +103,9 @@ def test_it_lives_behind_each_operation(clean, size):
         assert touches_all(sandbox_id) > least
         with fork(sandbox_id) as child:
             assert touches_all(child) > least
-        sandbox(sandbox_id).Rollback(taken, options({}), timeout=600)
+        sandbox(sandbox_id).Rollback(taken, options({}))
         assert touches_all(sandbox_id) > least
-        sandbox(sandbox_id).Pause(options({}), timeout=600)
-        sandbox(sandbox_id).Resume(options({}), timeout=600)
+        sandbox(sandbox_id).Pause(options({}))
+        sandbox(sandbox_id).Resume(options({}))
         assert touches_all(sandbox_id) > least
     remove_snapshot(taken)

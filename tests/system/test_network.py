@@ -10,9 +10,9 @@ import pytest
 
 pytest.register_assert_rewrite("network_checks")
 
-from cubetest import created, ctl_ok, prop, run, sandbox_ids, wait_for
-from network import is_as, of_network, pool_is_full
-from network_checks import EVERYWHERE, RULES, THROUGH, TRIED, WWW, policy, reached, slot, world_for_guests
+from cubetest import created, ctl_ok, manager_prop, prop, run, sandbox_ids, wait_for
+from network import is_as, links, of_network
+from network_checks import EVERYWHERE, PATIENCE, RULES, THROUGH, TRIED, WWW, policy, reached, slot, world_for_guests
 
 LONG = os.environ.get("CUBE_LONG") == "1"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -30,8 +30,8 @@ class LinuxGuest:
             run("cubectl", "exec", self.id, "--", "sh", "-c", f"cat >{self.program}", input=f.read(), check=True)
         return self
 
-    def probe(self, *probes):
-        out = run("cubectl", "exec", self.id, "--", "python3", self.program, input=json.dumps(probes).encode(), check=True).stdout
+    def probe(self, *probes, patience=PATIENCE):
+        out = run("cubectl", "exec", self.id, "--", "python3", self.program, patience, input=json.dumps(probes).encode(), check=True).stdout
         return json.loads(out)
 
     @contextlib.contextmanager
@@ -59,7 +59,7 @@ def guest(w):
 
 
 def test_creates_and_kills_leave_nothing():
-    pool_is_full(but=len(sandbox_ids()))
+    wait_for("the pool to be full", lambda: manager_prop("NetworkFreeSlots") == 16 and len(links()) == 16 + len(sandbox_ids()))
     before = of_network()
     for _ in range(30 if LONG else 3):
         ctl_ok("kill", ctl_ok("create").strip())
@@ -68,9 +68,13 @@ def test_creates_and_kills_leave_nothing():
 
 def test_nobody_else_manages_its_links(guest):
     """systemd-networkd leaves them alone, udev their names and addresses, and PID 1 has no unit for them."""
-    listed = [line.split() for line in run("networkctl", "--no-pager", "--no-legend", "list", check=True).stdout.decode().splitlines()]
-    ours = {words[1]: words[-1] for words in listed if words[1].startswith("cube")}
-    assert "cube-host" in ours and f"cube{slot(guest.id)}" in ours and set(ours.values()) == {"unmanaged"}
+    def listed():
+        lines = run("networkctl", "--no-pager", "--no-legend", "list", check=True).stdout.decode().splitlines()
+        ours = {words[1]: words[-1] for words in map(str.split, lines) if words[1].startswith("cube")}
+        # of one that has just been made it waits for udev
+        return "pending" not in ours.values() and ours
+    ours = wait_for("networkd to have seen them", listed)
+    assert "cube-host" in ours and f"cube{slot(guest.id)}" in ours and set(ours.values()) == {"unmanaged"}, ours
     with open(f"/sys/class/net/cube{slot(guest.id)}/address", encoding="ascii") as f:
         assert f.read().startswith("02:cb:00:")
     assert run("systemctl", "list-units", "--all", "--no-legend", "sys-subsystem-net-devices-cube*").stdout == b""
@@ -83,8 +87,8 @@ def test_one_that_was_told_nothing_reaches_nobody(guest):
 def test_it_holds_after_pause_and_resume(guest, w):
     policy(guest, *RULES)
     address = prop(guest.id, "NetworkAddress")
-    ctl_ok("pause", guest.id, timeout=300)
-    ctl_ok("resume", guest.id, timeout=300)
+    ctl_ok("pause", guest.id)
+    ctl_ok("resume", guest.id)
     assert prop(guest.id, "NetworkAddress") == address
     assert reached(guest, *TRIED) == THROUGH
 
@@ -92,15 +96,15 @@ def test_it_holds_after_pause_and_resume(guest, w):
 def test_it_holds_in_a_fork_and_after_a_rollback(guest, w):
     policy(guest, *RULES)
     address = prop(guest.id, "NetworkAddress")
-    snapshot = ctl_ok("snapshot", guest.id, timeout=300).split()[-1]
-    fork = LinuxGuest(ctl_ok("fork", guest.id, timeout=300).strip())
+    snapshot = ctl_ok("snapshot", guest.id).split()[-1]
+    fork = LinuxGuest(ctl_ok("fork", guest.id).strip())
     try:
         assert prop(fork.id, "NetworkAddress") != address
         # neither its parent nor anybody else's sandbox
         assert reached(fork, *TRIED, ["tcp", address, 22], ["ping", address]) == THROUGH
     finally:
         ctl_ok("kill", fork.id)
-    ctl_ok("rollback", guest.id, snapshot, timeout=300)
+    ctl_ok("rollback", guest.id, snapshot)
     assert prop(guest.id, "NetworkAddress") == address
     assert reached(guest, *TRIED) == THROUGH
 

@@ -30,7 +30,7 @@ while True:
 
 
 def sh(sandbox_id, script):
-    return ctl_ok("exec", sandbox_id, "--", "sh", "-c", script, timeout=300)
+    return ctl_ok("exec", sandbox_id, "--", "sh", "-c", script)
 
 
 def start_worker(sandbox_id):
@@ -73,10 +73,10 @@ def test_all_that_was_in_it_goes_on():
         state = start_worker(sandbox_id)
         boot = boot_id(sandbox_id)
         for between in (lambda: None, lambda: time.sleep(20), restart_cubed):
-            ctl_ok("pause", sandbox_id, timeout=300)
+            ctl_ok("pause", sandbox_id)
             assert prop(sandbox_id, "State") == "paused"
             between()
-            ctl_ok("resume", sandbox_id, timeout=300)
+            ctl_ok("resume", sandbox_id)
             assert prop(sandbox_id, "Start") == "restored"
             state = went_on(sandbox_id, state)
             assert boot_id(sandbox_id) == boot
@@ -90,16 +90,16 @@ def test_without_memory_its_files_are_whole():
         # what is written is not synced by anybody, and is being written
         sh(sandbox_id, "for i in $(seq 200); do echo $i >/root/file-$i; done; head -c 8M /dev/urandom >/root/big; sha256sum /root/big >/root/sum; "
                        "(setsid sh -c 'while :; do date >>/root/busy; done' >/dev/null 2>&1 &)")
-        ctl_ok("pause", "--no-memory", sandbox_id, timeout=300)
+        ctl_ok("pause", "--no-memory", sandbox_id)
         restart_cubed()
-        ctl_ok("resume", sandbox_id, timeout=600)
+        ctl_ok("resume", sandbox_id)
         assert prop(sandbox_id, "Start") == "booted"
         assert boot_id(sandbox_id) != boot
         assert sh(sandbox_id, "sha256sum --quiet -c /root/sum && for i in $(seq 200); do [ $(cat /root/file-$i) = $i ] || echo $i; done") == ""
         assert sh(sandbox_id, "dmesg | grep -i 'ext4.*error' || :") == ""
         # and it can be paused as it is now
-        ctl_ok("pause", sandbox_id, timeout=300)
-        ctl_ok("resume", sandbox_id, timeout=300)
+        ctl_ok("pause", sandbox_id)
+        ctl_ok("resume", sandbox_id)
         assert prop(sandbox_id, "Start") == "restored"
         assert sh(sandbox_id, "cat /root/file-77").strip() == "77"
 
@@ -108,8 +108,8 @@ def test_many_times(checkers):
     with created_from(checkers().base) as sandbox_id:
         before = put_all(sandbox_id, "kept")
         for _ in range(CYCLES):
-            ctl_ok("pause", sandbox_id, timeout=300)
-            ctl_ok("resume", sandbox_id, timeout=300)
+            ctl_ok("pause", sandbox_id)
+            ctl_ok("resume", sandbox_id)
             now = has_all(sandbox_id, "kept")
             assert now["processes"] == before["processes"]
             assert now["count"] >= before["count"] and now["monotonic"] >= before["monotonic"]

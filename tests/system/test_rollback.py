@@ -8,7 +8,7 @@ import time
 import dbus
 import pytest
 
-from cubetest import created, created_from, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, snapshot
+from cubetest import created, created_from, ctl, ctl_ok, options, prop, remove_snapshot, run, sandbox, snapshot, wait_for
 from linuxguest import ask_with_time, has_all, put_all
 
 COPIES = 100 if os.environ.get("CUBE_LONG") == "1" else 10
@@ -34,7 +34,7 @@ def test_all_is_as_it_was_then(checked, cpus):
         randoms = {first["random"], between["random"]}
         for target, word in (one, "one"), (two, "two"), (one, "one"):
             began = time.monotonic()
-            sandbox(sandbox_id).Rollback(target, options({}), timeout=600)
+            sandbox(sandbox_id).Rollback(target, options({}))
             answer = has_all(sandbox_id, word)
             assert (answer["processes"], answer["cpus"]) == (first["processes"], cpus)
             assert answer["random"] not in randoms
@@ -54,7 +54,7 @@ def test_copies_differ_in_what_must_differ(checked):
         parent = put_all(sandbox_id, "common")
         randoms, names = [parent["random"]], []
         for _ in range(0, COPIES, AT_ONCE):
-            results = sandbox(sandbox_id).Fork(dbus.UInt32(AT_ONCE), options({}), timeout=600)
+            results = sandbox(sandbox_id).Fork(dbus.UInt32(AT_ONCE), options({}))
             copies = [str(r[1]) for r in results if r[0]]
             try:
                 assert len(copies) == AT_ONCE, results
@@ -87,14 +87,15 @@ def test_hooks_run_in_a_copy_and_the_journal_tells_of_one_that_fails():
         chmod 755 *"""
     with created("--timeout", "1h") as sandbox_id:
         ctl_ok("exec", sandbox_id, "--", "sh", "-c", hooks)
-        made, copy, *why = sandbox(sandbox_id).Fork(dbus.UInt32(1), options({}), timeout=600)[0]
+        made, copy, *why = sandbox(sandbox_id).Fork(dbus.UInt32(1), options({}))[0]
         assert made, why
         try:
             epochs = ctl_ok("exec", copy, "--", "cat", "/root/epochs").split()
             assert len(epochs) == 1 and int(epochs[0]) > 1
-            run("journalctl", "--sync", check=True)
-            told = run("journalctl", "-u", "cubed.service", "-o", "cat", "--no-pager", "-g", copy).stdout.decode()
-            assert "20-bad" in told and "no luck" in told
+
+            def told():
+                return run("journalctl", "-u", "cubed.service", "-o", "cat", "--no-pager", "-g", copy).stdout.decode()
+            wait_for("the journal to tell of it", lambda: "20-bad" in told() and "no luck" in told())
             assert ctl("exec", sandbox_id, "--", "test", "-e", "/root/epochs").returncode == 1
         finally:
             ctl("kill", copy)
@@ -108,7 +109,7 @@ def mem_total(sandbox_id):
 
 
 def set_memory(sandbox_id, size):
-    sandbox(sandbox_id).SetLimits(options({"memory": dbus.UInt64(size)}), timeout=600)
+    sandbox(sandbox_id).SetLimits(options({"memory": dbus.UInt64(size)}))
 
 
 def memory_max(sandbox_id):
@@ -126,7 +127,7 @@ def test_memory_is_as_much_as_then(checked):
         assert large_total > small_total + (200 << 20)
         for target, word, size, total, limit in ((small, "small", 512, small_total, small_max),
                                                  (large, "large", 768, large_total, large_max)):
-            sandbox(sandbox_id).Rollback(target, options({}), timeout=600)
+            sandbox(sandbox_id).Rollback(target, options({}))
             has_all(sandbox_id, word)
             assert prop(sandbox_id, "Memory") == size << 20
             assert abs(mem_total(sandbox_id) - total) < 8 << 20

@@ -44,7 +44,7 @@ def test_exec_of_a_program_that_is_not_there_names_it(shared):
 
 
 def test_exec_timeout_is_124(shared):
-    result = ctl("exec", shared, "--exec-timeout", "2s", "--", "sleep", "600")
+    result = ctl("exec", shared, "--exec-timeout", "2s", "--", "sleep", "6000")
     assert result.returncode == 124, result.stderr
 
 

@@ -121,7 +121,7 @@ def test_a_cancel_in_the_guest_leaves_nothing(shell):
             assert line, text
             text += line
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=120)
+        process.communicate(timeout=cubetest.PATIENCE)
         assert process.returncode == 1
     wait_for("its name to be free", lambda: ctl("template", "show", "broken").returncode == 1)
     cubetest.nothing_left_since(before, but=["fds"])

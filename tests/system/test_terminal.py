@@ -31,7 +31,7 @@ class Terminal:
     def send(self, data):
         os.write(self.fd, data)
 
-    def expect(self, pattern, timeout=90):
+    def expect(self, pattern, timeout=400):
         deadline = time.monotonic() + timeout
         while not (match := re.search(pattern, self.seen)):
             left = deadline - time.monotonic()
@@ -66,10 +66,11 @@ def test_terminal_has_its_size_follows_resizes_and_passes_the_status(shared):
     t.expect(rb"30 100\r\n")
     t.expect(rb"<2> ")
     t.resize(41, 123)
-    t.send(b"stty size\n")
+    # the new size comes by another way than what is typed
+    t.send(b"until [ \"$(stty size)\" = '41 123' ]; do sleep 0.1; done; stty size\n")
     t.expect(rb"41 123\r\n")
     t.expect(rb"<3> ")
-    t.send(b"sh -c 'echo started; exec sleep 600'\n")
+    t.send(b"sh -c 'echo started; exec sleep 6000'\n")
     t.expect(rb"started\r\n")
     t.send(b"\x03")
     # were it not interrupted, no prompt would come before the end of the sleep
@@ -93,4 +94,4 @@ def test_interrupt_reaches_the_guest_without_a_terminal(shared):
         assert p.stdout.readline() == b"ready\n"
         p.send_signal(signal.SIGINT)
         assert p.stdout.read() == b"interrupted\n"
-        assert p.wait(60) == 42
+        assert p.wait(400) == 42

@@ -20,7 +20,8 @@ const [major, minor] = about('e2b').version.split('.').map(Number)
 export const since = (a, b) => major > a || (major === a && minor >= b)
 
 // With a time-out, so that one that hangs says which.
-export const test = (name, run) => nodeTest(name, { timeout: 240000 }, run)
+const seconds = Number(process.env.CUBE_TEST_SECONDS ?? 240)
+export const test = (name, run) => nodeTest(name, { timeout: seconds * 1000 }, run)
 
 // An error of a kind, whose text has the given one.
 export async function fails(kind, call, text = '') {
