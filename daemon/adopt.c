@@ -19,6 +19,15 @@
 #include "dbus/bus-errors.h"
 #include "net/net-client.h"
 
+/* How long a VMM that runs may take to answer, between these bounds: who set BootTimeout= short for new guests does not mean to lose
+ * those that run when they are busy, and who set none does not mean to wait for ever for one whose lifetime may be over. */
+#define ANSWER_MIN_USEC (60 * USEC_PER_SEC)
+#define ANSWER_MAX_USEC (600 * USEC_PER_SEC)
+
+static uint64_t answer_usec(const Sandbox *s) {
+        return MIN(MAX(s->manager->config.boot_timeout_usec, ANSWER_MIN_USEC), ANSWER_MAX_USEC);
+}
+
 /* The memory must be one that can't be cut off under a reader. */
 static bool console_valid(int fd) {
         struct stat st;
@@ -210,7 +219,7 @@ static void settle(Sandbox *s, VmmClient *c, const Hello *h) {
                 pay_debts(s);
                 return;
         }
-        r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, s->manager->config.boot_timeout_usec, on_resumed, s);
+        r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, answer_usec(s), on_resumed, s);
         if (r < 0)
                 on_resumed(c, r, strerror(-r), NULL, s);
 }
@@ -242,7 +251,7 @@ static int connect_vmm(Sandbox *s) {
         int r = sandbox_connect(s);
         if (r < 0)
                 return r;
-        return vmm_client_call(s->priv->vmm, VMM_OP_HELLO, NULL, NULL, 0, s->manager->config.boot_timeout_usec, on_hello, s);
+        return vmm_client_call(s->priv->vmm, VMM_OP_HELLO, NULL, NULL, 0, answer_usec(s), on_hello, s);
 }
 
 /* The pidfd of the VMM that state.json names, if that process is still the same. */

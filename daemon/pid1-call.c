@@ -5,7 +5,7 @@
 #include "daemon/pid1-call.h"
 
 #define AGAIN_USEC (100 * USEC_PER_MSEC)
-/* Less than is waited for an answer: one that hangs is not asked twice. */
+/* From when it went away. */
 #define AGAIN_FOR_USEC (10 * USEC_PER_SEC)
 /* An emulated host that was busy took nine seconds to start a scope. */
 #define ANSWER_USEC (120 * USEC_PER_SEC)
@@ -16,7 +16,8 @@ struct Pid1Call {
         void *userdata;
         sd_bus_slot *slot;         /* set while it is not answered */
         sd_event_source *timer;    /* set while PID 1 is away */
-        uint64_t until_usec;       /* CLOCK_MONOTONIC */
+        uint64_t sent_usec;        /* CLOCK_MONOTONIC */
+        uint64_t until_usec;       /* as well, once it went away */
         bool noted;
 };
 
@@ -38,6 +39,7 @@ static int send_copy(Pid1Call *c) {
                 r = sd_bus_message_rewind(c->message, true);
         if (r >= 0)
                 r = sd_bus_message_copy(m, c->message, true);
+        c->sent_usec = now_usec();
         if (r >= 0)
                 r = sd_bus_call_async(bus, &c->slot, m, on_reply, c, ANSWER_USEC);
         return r;
@@ -83,7 +85,11 @@ static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) 
         const sd_bus_error *e = sd_bus_message_get_error(m);
 
         c->slot = sd_bus_slot_unref(c->slot);
-        if (!e || !went_away(e) || now_usec() >= c->until_usec)
+        /* One that hangs, of which our own end of the bus says the same, is not asked twice. */
+        uint64_t now = now_usec();
+        if (c->until_usec == 0)
+                c->until_usec = now + AGAIN_FOR_USEC;
+        if (!e || !went_away(e) || now >= c->sent_usec + ANSWER_USEC || now >= c->until_usec)
                 return c->reply(m, c->userdata, ret_error);
 
         if (!c->noted)
@@ -96,7 +102,7 @@ static int on_reply(sd_bus_message *m, void *userdata, sd_bus_error *ret_error) 
 int pid1_call_again(Pid1Call *c) {
         assert(!c->slot && !c->timer);
 
-        c->until_usec = now_usec() + AGAIN_FOR_USEC;
+        c->until_usec = 0;
         return send_copy(c);
 }
 

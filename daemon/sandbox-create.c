@@ -44,6 +44,7 @@ static const char *const step_text[_STEP_MAX_SANDBOX] = {
         [STEP_CONNECT] = "waiting for its VMM to answer",
         [STEP_BUILD] = "waiting for its VMM to build the machine",
         [STEP_CLAIM] = "booting",
+        [STEP_TIME] = "waiting for its guest to take the time",
         [STEP_NETWORK] = "waiting for its network policy",
         [STEP_MEMORY] = "waiting for its guest to take its memory",
         [STEP_RUNNING] = "running",
@@ -236,6 +237,7 @@ static void on_claimed(VmmClient *c, int error, const char *message, const uint8
         sandbox_tell_claimed(s, body, size);
         /* Who talks to it from here on finds its clock right. The stream keeps the order; what took its time is waited for. */
         if (sandbox_time_is_late(s->priv->claim_sent_usec)) {
+                s->priv->step = STEP_TIME;
                 sandbox_tell_time(s, on_time_told);
                 return;
         }

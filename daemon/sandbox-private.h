@@ -22,6 +22,7 @@ typedef enum SandboxStep {
         STEP_CONNECT,
         STEP_BUILD,
         STEP_CLAIM,
+        STEP_TIME,
         STEP_NETWORK,
         STEP_MEMORY,
         STEP_RUNNING,

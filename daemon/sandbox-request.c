@@ -14,6 +14,9 @@
 
 /* A directory of a million files takes its time; a guest that is stuck shall not hold us for ever. */
 #define AGENT_TIMEOUT_USEC (120 * USEC_PER_SEC)
+/* Longer than its VMM waits for it, a minute for the connection and another for the answer: what the VMM says tells more, and a
+ * program that was started in the end is told of. */
+#define STREAM_TIMEOUT_USEC (150 * USEC_PER_SEC)
 #define AGENT_ASK_TIMEOUT_USEC (5 * USEC_PER_SEC)
 
 int sandbox_set_error(const Sandbox *s, sd_bus_error *error, int r, const char *message) {
@@ -141,7 +144,7 @@ static int opening_send(Opening *o, AgentFrameType type, const TlvWriter *body) 
                 return -errno;
         o->fd = ends[0];
         theirs = ends[1];
-        return vmm_client_stream(o->sandbox->priv->vmm, type, body, theirs, AGENT_TIMEOUT_USEC, on_stream, o);
+        return vmm_client_stream(o->sandbox->priv->vmm, type, body, theirs, STREAM_TIMEOUT_USEC, on_stream, o);
 }
 
 int sandbox_open_stream(Sandbox *s, AgentFrameType type, const TlvWriter *body, StreamDone done, void *userdata,

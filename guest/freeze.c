@@ -25,12 +25,14 @@ static void on_frozen(Helper *h, int status) {
         Agent *a = h->agent;
         Freeze *f = &a->freeze;
 
-        int r = WIFEXITED(status) ? -WEXITSTATUS(status) : -ECANCELED;
-        if (r < 0)
+        bool killed = !WIFEXITED(status), thaw_owed = f->thaw_owed;
+        int r = killed ? -ECANCELED : -WEXITSTATUS(status);
+
+        if (r < 0 && !killed)
                 a->frozen = false;
-        bool thaw_owed = f->thaw_owed;
         f->thaw_owed = false;
-        int k = thaw_owed ? thaw(a) : 0;
+        /* One that was killed, which anybody in the guest may do, may have frozen it before. */
+        int k = killed || thaw_owed ? thaw(a) : 0;
         envd_resume(a);
         reply_result(&f->reply, r >= 0 && thaw_owed ? -ECANCELED : r, "freezing");
         if (thaw_owed)
@@ -38,13 +40,9 @@ static void on_frozen(Helper *h, int status) {
 }
 
 int freeze_end(Agent *a) {
-        bool frozen = a->frozen;
-
         /* Waits: it would else freeze behind our back what was thawed. */
         helper_end(&a->freeze.helper);
-        int r = frozen ? machine_thaw() : 0;
-        if (r >= 0)
-                a->frozen = false;
+        int r = thaw(a);
         envd_resume(a);
         return r;
 }

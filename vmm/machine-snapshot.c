@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <x86intrin.h>
 
+#include "base/clock.h"
 #include "vmm/machine-private.h"
 #include "vmm/snapshot-state.h"
 #include "vmm/vmgenid.h"
 
-/* How long a vCPU may take to leave the guest: it does so at once, when it gets a CPU. */
+/* How long all vCPUs together may take to leave the guest: they do so at once, when they get a CPU. cubed waits for both this
+ * and the disks. */
 #define PAUSE_TIMEOUT_USEC (20 * USEC_PER_SEC)
 
 /* Pause */
@@ -21,9 +23,12 @@ static void run_vcpus(Machine *m) {
 static int park_vcpus(Machine *m, ErrorText *e) {
         for (unsigned i = 0; i < m->n_vcpus; i++)
                 vcpu_pause(m->vcpus[i]);
-        for (unsigned i = 0; i < m->n_vcpus; i++)
-                if (!vcpu_wait_parked(m->vcpus[i], PAUSE_TIMEOUT_USEC))
+        uint64_t until = now_usec() + PAUSE_TIMEOUT_USEC;
+        for (unsigned i = 0; i < m->n_vcpus; i++) {
+                uint64_t now = now_usec();
+                if (!vcpu_wait_parked(m->vcpus[i], until > now ? until - now : 0))
                         return error_set(e, -ETIMEDOUT, "vCPU %u does not stop", i);
+        }
         return 0;
 }
 

@@ -40,7 +40,7 @@ def test_one_whose_vmm_has_no_cpu_meanwhile_is_taken_over_later(clean_again):
             with subprocess.Popen(["cubectl", "exec", sandbox_id, "--", "echo", "still", "here"], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE) as p:
                 with pytest.raises(subprocess.TimeoutExpired):
-                    p.wait(12)
+                    p.wait(25)  # longer than BootTimeout= is here
                 os.kill(pid, signal.SIGCONT)
                 assert p.stdout.read() == b"still here\n"
         finally:

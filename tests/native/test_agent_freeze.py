@@ -3,6 +3,7 @@
 
 import errno
 import os
+import signal
 
 import pytest
 
@@ -119,6 +120,25 @@ def test_claim_in_the_middle_of_a_freeze_ends_it(freezing):
     assert a.machine_log()[-2:] == ["thaw", "hostname copy"]
     until(lambda: a.children() == [])
     assert a.code(a.exec("true")) == 0
+
+
+@pytest.mark.parametrize("thaw", [False, True])
+def test_freeze_that_was_killed_leaves_nothing_frozen(freezing, thaw):
+    """It may have come as far as to freeze the disk: anybody in the guest can kill it, and the kernel when it is out of memory."""
+    a, _ = freezing
+    if thaw:
+        a.control.send(THAW, b"", 78)
+        a.alive()
+    helper, = a.children()
+    os.kill(int(helper), signal.SIGKILL)
+    t, _, id, data = a.control.recv()
+    assert (t, id, parse(data)["ERRNO"]) == (ERROR, 77, errno.ECANCELED)
+    if thaw:
+        assert a.control.recv()[:3] == (OK, 0, 78)
+    assert a.machine_log()[-2:] == ["freeze 1", "thaw"]
+    assert a.code(a.exec("true")) == 0
+    a.call(THAW)
+    assert a.machine_log()[-1] == "thaw" and a.machine_log().count("thaw") == 1
 
 
 def test_power_off_in_the_middle_of_a_freeze(freezing):

@@ -19,7 +19,20 @@ typedef struct Case {
         int error;                 /* of the last answer */
         uint32_t value;            /* in it */
         char heard[16];
+        uint64_t slow_usec;        /* that it takes until it answers the first time, or goes away */
 } Case;
+
+/* Time goes by as told. */
+static uint64_t later_usec;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts) {
+        int r = __real_clock_gettime(clock, ts);
+
+        ts->tv_sec += (time_t) (later_usec / USEC_PER_SEC);
+        return r;
+}
 
 static int on_asked(sd_bus_message *m, void *userdata, sd_bus_error *error) {
         const char *text;
@@ -29,6 +42,8 @@ static int on_asked(sd_bus_message *m, void *userdata, sd_bus_error *error) {
                 return 0;
         assert_ok(sd_bus_message_read(m, "s", &text));
         (void) snprintf(c->heard, sizeof(c->heard), "%s", text);
+        if (c->n_asked == 0)
+                later_usec += c->slow_usec;
         if (c->n_asked++ < c->n_away)
                 return sd_bus_reply_method_errorf(m, SD_BUS_ERROR_NO_REPLY, "It went away");
         return sd_bus_reply_method_return(m, "u", 17U);
@@ -111,6 +126,26 @@ TEST(who_went_away_is_asked_the_same_again) {
         run_until(&c, &c.n_answers, 1);
         assert_true(c.error == 0 && c.value == 17 && c.n_asked == 3);
         assert_streq(c.heard, "hello");
+}
+
+TEST(who_went_away_after_a_long_time_is_asked_again) {
+        _cleanup_case_ Case c;
+
+        case_init(&c, 2);
+        c.slow_usec = 60 * USEC_PER_SEC;
+        ask(&c);
+        run_until(&c, &c.n_answers, 1);
+        assert_true(c.error == 0 && c.value == 17 && c.n_asked == 3);
+}
+
+TEST(who_hangs_is_not_asked_again) {
+        _cleanup_case_ Case c;
+
+        case_init(&c, 1);
+        c.slow_usec = 120 * USEC_PER_SEC;
+        ask(&c);
+        run_until(&c, &c.n_answers, 1);
+        assert_true(c.error != 0 && c.n_asked == 1);
 }
 
 TEST(when_it_can_not_be_asked_again_that_is_the_answer) {
