@@ -95,5 +95,5 @@ def test_steps_on_a_template_on_another_one(names, tmp_path):
 
 def test_a_step_that_fails(names):
     end, log = derive("steps-failed", "python", [("RUN", "true"), ("RUN", "echo to stderr >&2; exit 7")])
-    assert end.startswith("failed step 2 of 2 (RUN) ended with exit status 7"), end
+    assert end.startswith("failed Template steps-failed:latest could not be built: warm: step 2 of 2 (RUN) ended with exit status 7"), end
     assert "to stderr\n" in log and "step 2 of 2 (RUN) ended with exit status 7" in log, log
