@@ -307,6 +307,14 @@ def test_the_server_sees_another_host(ingress, guest, client, mask, host):
     assert client.call('GET', f'/sandboxes/{g.id}')['network']['maskRequestHost'] == mask
 
 
+def test_names_of_headers_are_written_as_servers_may_look_for_them(ingress, guest):
+    """A server that is a few lines of a script need not know that they are alike in any letters."""
+    g = guest(8000, network={'maskRequestHost': 'example.test'})
+    sent = {'content-type': 'text/plain', 'COOKIE': 'a=b', 'User-Agent': 'test', 'X-Own': '1'}
+    names = seen(one(ingress, g.host(8000), headers=sent))['names']
+    assert {'Host', 'Content-Type', 'Cookie', 'User-Agent', 'X-Forwarded-For', 'x-own'} <= set(names), names
+
+
 @pytest.mark.parametrize('mask', ['a b', 'a|b', 'a;b', 'a\nb', 'ü', '${PORT}${PORT}', '${HOST}', 'x' * 300])
 def test_a_host_that_is_none_is_no_mask(client, mask):
     assert client.fails('POST', '/v2/sandboxes', 400, {'templateID': 'python', 'network': {'maskRequestHost': mask}})

@@ -80,6 +80,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def tell(self):
         """What came."""
         self.answer(json.dumps({'line': self.requestline, 'headers': {k.lower(): v for k, v in self.headers.items()},
+                                'names': self.headers.keys(),
                                 'at': self.connection.getsockname(),
                                 'resumed': getattr(self.connection, 'session_reused', None)}).encode())
 
