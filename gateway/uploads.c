@@ -115,43 +115,86 @@ bool uploads_have(int files_fd, const char *tenant, const char *hash) {
         return utimensat(files_fd, path_of(path, tenant, hash), NULL, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* The size of all of them, how many they are, and the oldest that could go: not one that is on its way. */
-static uint64_t survey(int fd, size_t *ret_n, char ret_oldest[static NAME_SIZE]) {
-        DIR *d = list(fd);
-        struct timespec oldest = {};
-        const char *name;
-        uint64_t all = 0;
-        struct stat st;
+/* One that could go: it is whole. */
+typedef struct Kept {
+        char name[NAME_SIZE];
+        struct timespec at;
+        uint64_t bytes;
+} Kept;
 
-        *ret_oldest = 0;
-        *ret_n = 0;
-        while (d && next(d, &name, &st) > 0) {
-                all += (uint64_t) st.st_size;
-                (*ret_n)++;
-                if (*name == '.' || strlen(name) >= NAME_SIZE)
-                        continue;
-                if (*ret_oldest && (st.st_mtim.tv_sec > oldest.tv_sec ||
-                                    (st.st_mtim.tv_sec == oldest.tv_sec && st.st_mtim.tv_nsec >= oldest.tv_nsec)))
-                        continue;
-                oldest = st.st_mtim;
-                strcpy(ret_oldest, name);
+typedef struct Survey {
+        uint64_t bytes, kept_bytes;
+        size_t n, n_kept, n_allocated;
+        Kept *kept;
+} Survey;
+
+static void survey_done(Survey *s) {
+        free(s->kept);
+}
+
+static int survey_keep(Survey *s, const char *name, const struct stat *st) {
+        if (s->n_kept == s->n_allocated) {
+                size_t more = MAX(s->n_allocated * 2, 64U);
+                Kept *grown = realloc(s->kept, more * sizeof(Kept));
+                if (!grown)
+                        return -ENOMEM;
+                s->kept = grown;
+                s->n_allocated = more;
+        }
+        Kept *k = &s->kept[s->n_kept++];
+        *k = (Kept) { .at = st->st_mtim, .bytes = (uint64_t) st->st_size };
+        strcpy(k->name, name);
+        s->kept_bytes += k->bytes;
+        return 0;
+}
+
+static int survey(int fd, Survey *s) {
+        DIR *d = list(fd);
+        const char *name;
+        struct stat st;
+        int r = d ? 0 : -errno;
+
+        while (r >= 0 && next(d, &name, &st) > 0) {
+                s->bytes += (uint64_t) st.st_size;
+                s->n++;
+                if (!startswith(name, TEMPORARY) && strlen(name) < NAME_SIZE)
+                        r = survey_keep(s, name, &st);
         }
         if (d)
                 (void) closedir(d);
-        return all;
+        return r;
+}
+
+static int compare_age(const void *a, const void *b) {
+        const struct timespec *x = &((const Kept *) a)->at, *y = &((const Kept *) b)->at;
+
+        if (x->tv_sec != y->tv_sec)
+                return x->tv_sec < y->tv_sec ? -1 : 1;
+        return x->tv_nsec < y->tv_nsec ? -1 : x->tv_nsec > y->tv_nsec;
+}
+
+static bool fits(uint64_t all, size_t n, uint64_t bytes, const UploadLimits *limits) {
+        return all <= limits->all_max - bytes && n < limits->n_max;
 }
 
 static int make_room(int fd, uint64_t bytes, const UploadLimits *limits) {
-        char oldest[NAME_SIZE];
-        size_t n;
+        _cleanup_(survey_done) Survey s = {};
 
         if (bytes > limits->one_max || bytes > limits->all_max)
                 return -EFBIG;
-        while (survey(fd, &n, oldest) > limits->all_max - bytes || n >= limits->n_max) {
-                if (!*oldest)
-                        return -ENOSPC;
-                if (unlinkat(fd, oldest, 0) < 0)
+        int r = survey(fd, &s);
+        if (r < 0)
+                return r;
+        /* Nothing goes for one that finds no room all the same. */
+        if (!fits(s.bytes - s.kept_bytes, s.n - s.n_kept, bytes, limits))
+                return -ENOSPC;
+        if (!fits(s.bytes, s.n, bytes, limits))
+                qsort(s.kept, s.n_kept, sizeof(Kept), compare_age);
+        for (size_t i = 0; i < s.n_kept && !fits(s.bytes, s.n, bytes, limits); i++) {
+                if (unlinkat(fd, s.kept[i].name, 0) < 0)
                         return -errno;
+                s.bytes -= s.kept[i].bytes;
+                s.n--;
         }
         return 0;
 }

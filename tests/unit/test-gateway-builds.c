@@ -346,6 +346,60 @@ TEST(many_small_ones_make_room_too) {
         upload_free(third);
 }
 
+/* How often a directory is listed. */
+static unsigned n_listed;
+DIR *__real_fdopendir(int fd);
+DIR *__wrap_fdopendir(int fd);
+
+DIR *__wrap_fdopendir(int fd) {
+        n_listed++;
+        return __real_fdopendir(fd);
+}
+
+/* The lower its number, the older it is, by nanoseconds among ten. */
+static void make_one_of_many(Store *s, unsigned i) {
+        const struct timespec at[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 + i / 10, .tv_nsec = i % 10 } };
+        char path[80];
+
+        (void) snprintf(path, sizeof(path), "t1/%064u", i * 7 % 200);
+        int fd = openat(s->files_fd, path, O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC, 0600);
+        assert_ok(fd);
+        assert_ok(ftruncate(fd, 3));
+        close(fd);
+        assert_ok(utimensat(s->files_fd, path, at, 0));
+}
+
+TEST(many_old_ones_go_by_one_look_at_them) {
+        static const UploadLimits many = { .one_max = 1000, .all_max = 1000, .n_max = 200 };
+        _cleanup_(store_done) Store s = store_make();
+        char hash[80];
+        Upload *u;
+
+        assert_ok(mkdirat(s.files_fd, "t1", 0700));
+        for (unsigned i = 0; i < 200; i++)
+                make_one_of_many(&s, i);
+        n_listed = 0;
+        assert_ok(upload_new(s.files_fd, "t1", HASH, 549, &many, &u));
+        assert_eq(n_listed, 1u);
+        upload_free(u);
+        /* 450 bytes and more stay: the newest 150. */
+        for (unsigned i = 0; i < 200; i++) {
+                (void) snprintf(hash, sizeof(hash), "%064u", i * 7 % 200);
+                assert_eq(uploads_have(s.files_fd, "t1", hash), i >= 50);
+        }
+}
+
+TEST(nothing_goes_for_what_finds_no_room) {
+        _cleanup_(store_done) Store s = store_make();
+        Upload *first, *second;
+
+        assert_ok(upload(&s, "t1", OTHER, 400));
+        assert_ok(upload_new(s.files_fd, "t1", HASH, 1000, &limits, &first));
+        assert_eq(upload_new(s.files_fd, "t1", THIRD, 600, &limits, &second), -ENOSPC);
+        assert_true(uploads_have(s.files_fd, "t1", OTHER));
+        upload_free(first);
+}
+
 TEST(a_build_keeps_its_files) {
         _cleanup_(store_done) Store s = store_make();
         struct stat st;
