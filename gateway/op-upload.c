@@ -109,7 +109,10 @@ void op_upload_begin(Request *r) {
         if (k == -EFBIG)
                 request_reply_error(r, MHD_HTTP_CONTENT_TOO_LARGE, "The files of a step can have %llu bytes at most, packed",
                                     (unsigned long long) MIN(limits.one_max, limits.all_max));
-        else if (k == -ENOSPC || k == -EDQUOT)
+        else if (k == -EDQUOT)
+                request_reply_error(r, MHD_HTTP_INSUFFICIENT_STORAGE, "There is no room for these files: the builds of this tenant that "
+                                    "are under way, and his other uploads, leave less of UploadsMax=; try again when one has ended");
+        else if (k == -ENOSPC)
                 request_reply_error(r, MHD_HTTP_INSUFFICIENT_STORAGE, "There is no room for these files");
         else if (k < 0)
                 reply_errno(r, k);

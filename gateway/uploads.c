@@ -67,6 +67,11 @@ static bool is_old(const struct stat *st) {
         return st->st_mtime < time(NULL) - KEPT_SECONDS;
 }
 
+/* A build that has one keeps its name, too, by which it counts as the tenant's. */
+static bool is_in_a_build(const struct stat *st) {
+        return st->st_nlink > 1;
+}
+
 /* What nobody came back for. files: the directories of tenants are looked into, else they are what is old. */
 static void sweep(int fd, bool files) {
         DIR *d = list(fd);
@@ -75,7 +80,7 @@ static void sweep(int fd, bool files) {
 
         while (d && next(d, &name, &st) > 0) {
                 if (!S_ISDIR(st.st_mode)) {
-                        if (is_old(&st))
+                        if (is_old(&st) && !is_in_a_build(&st))
                                 (void) unlinkat(fd, name, 0);
                         continue;
                 }
@@ -115,7 +120,7 @@ bool uploads_have(int files_fd, const char *tenant, const char *hash) {
         return utimensat(files_fd, path_of(path, tenant, hash), NULL, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* One that could go: it is whole. */
+/* One that could go: it is whole, and in no build. */
 typedef struct Kept {
         char name[NAME_SIZE];
         struct timespec at;
@@ -157,7 +162,7 @@ static int survey(int fd, Survey *s) {
         while (r >= 0 && next(d, &name, &st) > 0) {
                 s->bytes += (uint64_t) st.st_size;
                 s->n++;
-                if (!startswith(name, TEMPORARY) && strlen(name) < NAME_SIZE)
+                if (!startswith(name, TEMPORARY) && strlen(name) < NAME_SIZE && !is_in_a_build(&st))
                         r = survey_keep(s, name, &st);
         }
         if (d)
@@ -187,7 +192,7 @@ static int make_room(int fd, uint64_t bytes, const UploadLimits *limits) {
                 return r;
         /* Nothing goes for one that finds no room all the same. */
         if (!fits(s.bytes - s.kept_bytes, s.n - s.n_kept, bytes, limits))
-                return -ENOSPC;
+                return -EDQUOT;
         if (!fits(s.bytes, s.n, bytes, limits))
                 qsort(s.kept, s.n_kept, sizeof(Kept), compare_age);
         for (size_t i = 0; i < s.n_kept && !fits(s.bytes, s.n, bytes, limits); i++) {
@@ -256,11 +261,27 @@ static bool is_archive(const Upload *u) {
         return u->n_head == HEAD_SIZE && memcmp(u->head + 257, "ustar", 5) == 0;
 }
 
+/* One that a build has stays in the tenant's directory, under a name that is no hash, so that it counts on. */
+static int set_aside(const Upload *u) {
+        char name[BUILD_ID_SIZE];
+        struct stat st;
+
+        if (fstatat(u->dir_fd, u->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return errno == ENOENT ? 0 : -errno;
+        if (!is_in_a_build(&st))
+                return 0;
+        build_id_new(name);
+        return renameat(u->dir_fd, u->name, u->dir_fd, name) < 0 ? -errno : 0;
+}
+
 int upload_finish(Upload *u) {
         if (u->left > 0)
                 return -ENODATA;
         if (!is_archive(u))
                 return -EBADMSG;
+        int r = set_aside(u);
+        if (r < 0)
+                return r;
         if (renameat(u->dir_fd, u->temporary, u->dir_fd, u->name) < 0)
                 return -errno;
         u->temporary[0] = 0;

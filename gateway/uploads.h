@@ -2,7 +2,8 @@
 #pragma once
 
 /* The files of COPY steps, as clients send them: an archive for each hash, below files/TENANT/ of the state directory. They are
- * a cache: a client that finds one missing sends it again. Never read here but for their first bytes.
+ * a cache: a client that finds one missing sends it again. Never read here but for their first bytes. All that a tenant's builds
+ * have is still in his directory, so that what it holds is all there is of him.
  *
  * An Upload is one on its way, which takes its place once it is whole; freeing it earlier leaves nothing. */
 
@@ -22,7 +23,8 @@ int uploads_open(const char *state, int *ret_files_fd, int *ret_builds_fd);
 
 /* Is it there? Then for another day. */
 bool uploads_have(int files_fd, const char *tenant, const char *hash);
-/* The oldest of the tenant's give room. -EFBIG: it can't be so large. */
+/* The oldest of the tenant's give room, but for those that builds have. -EFBIG: it can't be so large; -EDQUOT: nor is there room
+ * for it before a build or another upload has ended. */
 int upload_new(int files_fd, const char *tenant, const char *hash, uint64_t bytes, const UploadLimits *limits, Upload **ret);
 /* -EFBIG: more than was said. */
 int upload_write(Upload *u, const void *data, size_t size);

@@ -226,6 +226,23 @@ def test_it_ends_with_the_gateway_and_leaves_nothing(client, gateway, fetching):
     gw.wait_for('its end', fetching.at_rest)
 
 
+def test_what_a_build_has_leaves_less_for_uploads_until_it_ends(client, gateway, fetching):
+    silent = Silent()
+    name = f'registry.test:{silent.port}'
+    gateway.restart(f'ImageRegistries={name}\nImageNetworks=127.0.0.1\nUploadMax=100K\nUploadsMax=150K\n')
+    build, data = ask(client, 'holding'), archive(x=random.Random(1).randbytes(90000))
+    assert put(gateway, url(client, build)[0], data).status == 200
+    start(client, build, fromTemplate=None, fromImage=f'{name}/a', steps=[step('COPY', 'a', '/a', filesHash='ab' * 32)])
+    path, _ = url(client, build, 'cd' * 32)
+    reply = put(gateway, path, data)
+    assert reply.status == 507 and 'builds of this tenant that are under way' in reply.json['message']
+    # What it had sent is not pushed out, and there for its build.
+    assert url(client, build)[1]
+    silent.socket.close()
+    assert wait(client, build)['status'] == 'error'
+    assert put(gateway, path, data).status == 200
+
+
 @pytest.mark.parametrize('does', ['sleep 0.1', 'echo more'])
 def test_what_an_image_leaves_running_is_not_waited_for(client, fetching, registry, does):
     """It has the pipe that skopeo writes to, and says nothing there, or does not stop to."""

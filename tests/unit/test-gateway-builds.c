@@ -339,7 +339,7 @@ TEST(many_small_ones_make_room_too) {
         /* Those on their way stay. */
         assert_ok(upload_new(s.files_fd, "t1", HASH, 3, &limits, &first));
         assert_ok(upload_new(s.files_fd, "t1", HASH, 3, &limits, &second));
-        assert_eq(upload_new(s.files_fd, "t1", HASH, 3, &limits, &third), -ENOSPC);
+        assert_eq(upload_new(s.files_fd, "t1", HASH, 3, &limits, &third), -EDQUOT);
         upload_free(first);
         assert_ok(upload_new(s.files_fd, "t1", HASH, 3, &limits, &third));
         upload_free(second);
@@ -395,9 +395,41 @@ TEST(nothing_goes_for_what_finds_no_room) {
 
         assert_ok(upload(&s, "t1", OTHER, 400));
         assert_ok(upload_new(s.files_fd, "t1", HASH, 1000, &limits, &first));
-        assert_eq(upload_new(s.files_fd, "t1", THIRD, 600, &limits, &second), -ENOSPC);
+        assert_eq(upload_new(s.files_fd, "t1", THIRD, 600, &limits, &second), -EDQUOT);
         assert_true(uploads_have(s.files_fd, "t1", OTHER));
         upload_free(first);
+}
+
+TEST(what_builds_have_counts_until_they_end) {
+        _cleanup_(store_done) Store s = store_make();
+        int fd;
+
+        assert_ok(upload(&s, "t1", HASH, 900));
+        assert_ok(build_directory_make(s.builds_fd, "one", &fd));
+        assert_ok(build_directory_add(fd, "1", s.files_fd, "t1", HASH));
+        assert_eq(upload(&s, "t1", OTHER, 700), -EDQUOT);
+        assert_ok(upload(&s, "t1", OTHER, 600));
+        /* Others have room of their own, and his others make some. */
+        assert_ok(upload(&s, "t2", OTHER, 700));
+        assert_ok(upload(&s, "t1", THIRD, 600));
+        assert_true(uploads_have(s.files_fd, "t1", HASH) && !uploads_have(s.files_fd, "t1", OTHER));
+        close(fd);
+        build_directory_remove(s.builds_fd, "one");
+        assert_ok(upload(&s, "t1", OTHER, 700));
+}
+
+TEST(what_a_build_has_counts_when_it_was_sent_again) {
+        _cleanup_(store_done) Store s = store_make();
+        int fd;
+
+        assert_ok(upload(&s, "t1", HASH, 600));
+        assert_ok(build_directory_make(s.builds_fd, "one", &fd));
+        assert_ok(build_directory_add(fd, "1", s.files_fd, "t1", HASH));
+        assert_ok(upload(&s, "t1", HASH, 600));
+        assert_eq(upload(&s, "t1", OTHER, 1000), -EDQUOT);
+        close(fd);
+        build_directory_remove(s.builds_fd, "one");
+        assert_ok(upload(&s, "t1", OTHER, 1000));
 }
 
 TEST(a_build_keeps_its_files) {
