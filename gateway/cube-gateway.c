@@ -223,6 +223,8 @@ static int start(Gateway *g, int listen_fd, const char *ingress) {
                 r = metrics_new(&g->metrics);
         if (r >= 0)
                 r = builds_new(g, &g->builds);
+        if (r >= 0)
+                r = uploads_sweep_hourly(g->event, g->files_fd, g->builds_fd, &g->sweep);
         if (r < 0) {
                 safe_close(listen_fd);
                 return cannot_start(r, "The system bus could not be reached: %m");
@@ -253,6 +255,7 @@ static void stop(Gateway *g) {
         keys_free(g->keys);
         free(g->keys_error);
         sd_bus_flush_close_unref(g->bus);
+        sd_event_source_disable_unref(g->sweep);
         sd_event_unref(g->event);
         safe_close(g->files_fd);
         safe_close(g->builds_fd);

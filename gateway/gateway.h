@@ -42,6 +42,7 @@ struct Gateway {
         HostKey host_key;
         Builds *builds;
         int files_fd, builds_fd;   /* see uploads.h */
+        sd_event_source *sweep;    /* of both */
         const char *fetch_socket, *fetch_relay_socket; /* see image-fetch.h */
         uid_t uid;                 /* ours: the owner of all that is made here */
 };

@@ -2,15 +2,18 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "gateway/build-spec.h"
 #include "gateway/template-names.h"
 #include "gateway/uploads.h"
 
 #define TEMPORARY "."
 #define KEPT_SECONDS (24 * 60 * 60)
+#define SWEEP_USEC (UINT64_C(60) * 60 * USEC_PER_SEC)
 #define HEAD_SIZE 512U
 #define NAME_SIZE 96U
 
@@ -72,26 +75,57 @@ static bool is_in_a_build(const struct stat *st) {
         return st->st_nlink > 1;
 }
 
-/* What nobody came back for. files: the directories of tenants are looked into, else they are what is old. */
-static void sweep(int fd, bool files) {
+/* What nobody came back for, and at a start what is left of uploads that ended with the gateway before. */
+static void sweep_tenant(int fd, bool starting) {
         DIR *d = list(fd);
         const char *name;
         struct stat st;
 
+        while (d && next(d, &name, &st) > 0)
+                if ((starting && startswith(name, TEMPORARY)) || (is_old(&st) && !is_in_a_build(&st)))
+                        (void) unlinkat(fd, name, 0);
+        if (d)
+                (void) closedir(d);
+}
+
+static void sweep_files(int files_fd, bool starting) {
+        DIR *d = list(files_fd);
+        const char *name;
+        struct stat st;
+
         while (d && next(d, &name, &st) > 0) {
-                if (!S_ISDIR(st.st_mode)) {
-                        if (is_old(&st) && !is_in_a_build(&st))
-                                (void) unlinkat(fd, name, 0);
+                _cleanup_close_ int fd = openat(files_fd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+                if (fd < 0)
                         continue;
-                }
-                _cleanup_close_ int below = files ? openat(fd, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC) : -EBADF;
-                if (below >= 0)
-                        sweep(below, false);
-                else if (is_old(&st))
-                        build_directory_remove(fd, name);
+                sweep_tenant(fd, starting);
+                (void) unlinkat(files_fd, name, AT_REMOVEDIR);
         }
         if (d)
                 (void) closedir(d);
+}
+
+/* By us, or by cubed, which goes on with what the gateway before had it build. */
+static bool is_open_somewhere(int builds_fd, const char *build) {
+        _cleanup_close_ int fd = openat(builds_fd, build, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+
+        return fd < 0 || flock(fd, LOCK_EX|LOCK_NB) < 0;
+}
+
+static void sweep_builds(int builds_fd) {
+        DIR *d = list(builds_fd);
+        const char *name;
+        struct stat st;
+
+        while (d && next(d, &name, &st) > 0)
+                if (!is_open_somewhere(builds_fd, name))
+                        build_directory_remove(builds_fd, name);
+        if (d)
+                (void) closedir(d);
+}
+
+static void sweep(int files_fd, int builds_fd, bool starting) {
+        sweep_builds(builds_fd);
+        sweep_files(files_fd, starting);
 }
 
 int uploads_open(const char *state, int *ret_files_fd, int *ret_builds_fd) {
@@ -102,10 +136,35 @@ int uploads_open(const char *state, int *ret_files_fd, int *ret_builds_fd) {
                 r = make_directory(fd, "builds", &builds_fd);
         if (r < 0)
                 return r;
-        sweep(files_fd, true);
-        sweep(builds_fd, false);
+        sweep(files_fd, builds_fd, true);
         *ret_files_fd = TAKE_FD(files_fd);
         *ret_builds_fd = TAKE_FD(builds_fd);
+        return 0;
+}
+
+typedef struct Sweep {
+        int files_fd, builds_fd;
+} Sweep;
+
+static int on_sweep(sd_event_source *source, uint64_t usec, void *userdata) {
+        const Sweep *s = userdata;
+
+        sweep(s->files_fd, s->builds_fd, false);
+        int r = sd_event_source_set_time_relative(source, SWEEP_USEC);
+        return r < 0 ? r : sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+int uploads_sweep_hourly(sd_event *event, int files_fd, int builds_fd, sd_event_source **ret) {
+        _cleanup_free_ Sweep *s = new0(Sweep, 1);
+        if (!s)
+                return -ENOMEM;
+
+        *s = (Sweep) { files_fd, builds_fd };
+        int r = sd_event_add_time_relative(event, ret, CLOCK_MONOTONIC, SWEEP_USEC, 0, on_sweep, s);
+        if (r < 0)
+                return r;
+        (void) sd_event_source_set_destroy_callback(*ret, free);
+        (void) TAKE_PTR(s);
         return 0;
 }
 
@@ -302,8 +361,12 @@ Upload *upload_free(Upload *u) {
 int build_directory_make(int builds_fd, const char *build, int *ret_fd) {
         if (mkdirat(builds_fd, build, 0700) < 0)
                 return -errno;
-        *ret_fd = openat(builds_fd, build, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
-        return *ret_fd < 0 ? -errno : 0;
+        _cleanup_close_ int fd = openat(builds_fd, build, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+        /* The lock lasts as long as anybody has a copy of the descriptor. */
+        if (fd < 0 || flock(fd, LOCK_SH|LOCK_NB) < 0)
+                return -errno;
+        *ret_fd = TAKE_FD(fd);
+        return 0;
 }
 
 int build_directory_add(int fd, const char *name, int files_fd, const char *tenant, const char *hash) {

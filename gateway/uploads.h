@@ -8,6 +8,7 @@
  * An Upload is one on its way, which takes its place once it is whole; freeing it earlier leaves nothing. */
 
 #include <stdint.h>
+#include <systemd/sd-event.h>
 
 #include "base/macros.h"
 
@@ -18,8 +19,11 @@ typedef struct UploadLimits {
         size_t n_max;               /* of all of a tenant: the smallest takes an inode, and is looked at each time */
 } UploadLimits;
 
-/* Both directories below the state directory, files/ and builds/; what is older than a day in them goes. */
+/* Both directories below the state directory, files/ and builds/. What is older than a day goes, but for what builds have; and
+ * so do parts of uploads, and directories of builds that nobody has open: they are of a gateway that was killed. */
 int uploads_open(const char *state, int *ret_files_fd, int *ret_builds_fd);
+/* The same each hour from now on, but for the parts. */
+int uploads_sweep_hourly(sd_event *event, int files_fd, int builds_fd, sd_event_source **ret);
 
 /* Is it there? Then for another day. */
 bool uploads_have(int files_fd, const char *tenant, const char *hash);
@@ -32,7 +36,7 @@ int upload_write(Upload *u, const void *data, size_t size);
 int upload_finish(Upload *u);
 Upload *upload_free(Upload *u);
 
-/* A directory of its own for one build. */
+/* A directory of its own for one build, which no sweep takes while the descriptor or a copy of it is open. */
 int build_directory_make(int builds_fd, const char *build, int *ret_fd);
 /* The files under another name in there, where nothing takes them away. -ENOENT; -EINVAL: no hash. */
 int build_directory_add(int fd, const char *name, int files_fd, const char *tenant, const char *hash);

@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from cubetest import as_user, bus, wait_for
-from gatewayhost import Connection, call, output
+from gatewayhost import UNIT, Connection, call, output
 from snapshots import count
 from test_gateway import key, listening  # noqa: F401
 
@@ -37,7 +37,7 @@ def end_of_build(key, path):  # noqa: F811
     return wait_for("the build", lambda: (s := call("GET", f"{path}/status", key)[1])["status"] in ("ready", "error") and s, timeout=300)
 
 
-def build(key, source, name, steps):  # noqa: F811
+def begin(key, source, name, steps):  # noqa: F811
     status, made = call("POST", "/v3/templates", key, {"name": name, "tags": ["v1"]})
     assert status == 202, made
     status, files = call("GET", f"/templates/{made['templateID']}/files/{HASH}", key)
@@ -45,6 +45,11 @@ def build(key, source, name, steps):  # noqa: F811
     path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
     status, answer = call("POST", f"/v2{path}", key, {"fromTemplate": source, "steps": steps})
     assert status == 202, answer
+    return made, path
+
+
+def build(key, source, name, steps):  # noqa: F811
+    made, path = begin(key, source, name, steps)
     return made, end_of_build(key, path)
 
 
@@ -69,6 +74,28 @@ def test_a_template_is_built_and_used_and_removed(key, template):  # noqa: F811
     assert sorted(t["tag"] for t in call("GET", "/templates/boxed/tags", key)[1]) == ["default", "v1"]
     wait_for("its removal", lambda: call("DELETE", "/templates/boxed", key)[0] == 204)
     assert call("GET", "/templates/aliases/boxed", key)[0] == 404
+
+
+def jobs():
+    """What each says of itself, by its path."""
+    objects = bus().get_object("org.cubed.Cube1", "/org/cubed/Cube1", introspect=False).GetManagedObjects(
+        dbus_interface="org.freedesktop.DBus.ObjectManager")
+    return {path: i["org.cubed.Cube1.Job"] for path, i in objects.items() if "org.cubed.Cube1.Job" in i}
+
+
+def test_a_build_has_its_files_when_the_gateway_is_started_anew(key, template):  # noqa: F811
+    """As long as cubed goes on with it."""
+    made, _ = begin(key, template().split(":")[0], "outlives", [
+        {"type": "COPY", "args": ["app", "/srv", "", ""], "filesHash": HASH}, {"type": "RUN", "args": ["hang"]}])
+    output("systemctl", "restart", UNIT)
+    assert os.listdir(f"/var/lib/cube-gateway/builds/{made['buildID']}") == ["1"]
+    path, = [path for path, job in jobs().items() if made["buildID"] in job["Subject"]]
+    bus().get_object("org.cubed.Cube1", path, introspect=False).Cancel(dbus_interface="org.cubed.Cube1.Job")
+
+    def swept():
+        output("systemctl", "restart", UNIT)
+        return os.listdir("/var/lib/cube-gateway/builds") == []
+    wait_for("its files to go", swept)
 
 
 def test_what_a_template_below_has_started_runs_in_those_on_it(key, template):  # noqa: F811
@@ -109,9 +136,7 @@ def test_what_others_built_is_none_of_its_business(key, template, method, argume
 
 def test_nor_are_their_jobs(key, template):  # noqa: F811
     template()
-    objects = bus().get_object("org.cubed.Cube1", "/org/cubed/Cube1", introspect=False).GetManagedObjects(
-        dbus_interface="org.freedesktop.DBus.ObjectManager")
-    jobs = [path for path, interfaces in objects.items() if interfaces.get("org.cubed.Cube1.Job", {}).get("Owner") == 0]
-    assert jobs
-    refused = as_user("cube-gateway", "busctl", "call", "org.cubed.Cube1", jobs[0], "org.cubed.Cube1.Job", "OpenLog")
+    paths = [path for path, job in jobs().items() if job["Owner"] == 0]
+    assert paths
+    refused = as_user("cube-gateway", "busctl", "call", "org.cubed.Cube1", paths[0], "org.cubed.Cube1.Job", "OpenLog")
     assert b"Access denied" in refused.stderr, refused

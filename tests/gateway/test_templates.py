@@ -307,6 +307,26 @@ def test_a_client_that_vanishes_leaves_no_part_of_an_upload(gateway, client):
     gw.wait_for('its end', lambda: not os.listdir(files))
 
 
+def test_a_gateway_that_was_killed_leaves_no_part_of_an_upload(gateway, configured):
+    configured('UploadMax=100K\nUploadsMax=150K')
+    client = gateway.client()
+    path, _ = url(client, ask(client, 'killed'), '57' * 32)
+    c = gw.UnixConnection(gateway.socket)
+    c.putrequest('PUT', path)
+    c.putheader('Content-Length', '100000')
+    c.endheaders()
+    files = gateway.state / 'files' / re.search('key=([a-z0-9]+)', path)[1]
+    gw.wait_for('the part', lambda: files.is_dir() and os.listdir(files))
+    (gateway.state / 'builds/of-before').mkdir()
+    gateway.process.kill()
+    gateway.process.wait()
+    c.close()
+    gateway.start('UploadMax=100K\nUploadsMax=150K')
+    assert not files.exists() and os.listdir(gateway.state / 'builds') == []
+    path, _ = url(client, ask(client, 'killed'), '57' * 32)
+    assert put(gateway, path, archive(x=os.urandom(90000))).status == 200
+
+
 def test_uploads_of_one_tenant_leave_room_for_others(gateway, configured):
     configured('ConnectionsMax=8')
     client, other = gateway.client(), gateway.client()

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "gateway/build-log.h"
 #include "gateway/build-spec.h"
 #include "gateway/bus-json.h"
@@ -449,20 +450,90 @@ TEST(a_build_keeps_its_files) {
         assert_eq(fstatat(s.builds_fd, "one", &st, 0), -1);
 }
 
+static const struct timespec past[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
+
+static bool is_there(int at_fd, const char *path) {
+        return faccessat(at_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* As the next gateway does. */
+static void start_anew(Store *s) {
+        close(s->files_fd);
+        close(s->builds_fd);
+        assert_ok(uploads_open(s->dir.path, &s->files_fd, &s->builds_fd));
+}
+
 TEST(what_is_old_goes_when_the_gateway_starts) {
         _cleanup_(store_done) Store s = store_make();
-        const struct timespec past[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
-        int fd, other;
 
         assert_ok(upload(&s, "t1", HASH, 100));
         assert_ok(upload(&s, "t1", OTHER, 100));
-        assert_ok(build_directory_make(s.builds_fd, "old", &fd));
-        close(fd);
+        assert_ok(upload(&s, "t2", OTHER, 100));
         assert_ok(utimensat(s.files_fd, "t1/" HASH, past, 0));
-        assert_ok(utimensat(s.builds_fd, "old", past, 0));
-        assert_ok(uploads_open(s.dir.path, &fd, &other));
-        struct stat st;
-        assert_true(!uploads_have(fd, "t1", HASH) && uploads_have(fd, "t1", OTHER) && fstatat(other, "old", &st, 0) < 0);
+        assert_ok(utimensat(s.files_fd, "t2/" OTHER, past, 0));
+        start_anew(&s);
+        assert_true(!is_there(s.files_fd, "t1/" HASH) && is_there(s.files_fd, "t1/" OTHER) && !is_there(s.files_fd, "t2"));
+}
+
+TEST(a_gateway_that_was_killed_leaves_nothing) {
+        _cleanup_(store_done) Store s = store_make();
+        Upload *u;
+        int fd;
+
+        assert_ok(upload_new(s.files_fd, "t1", HASH, 1000, &limits, &u));
+        assert_ok(build_directory_make(s.builds_fd, "one", &fd));
         close(fd);
-        close(other);
+        start_anew(&s);
+        assert_true(!is_there(s.builds_fd, "one") && !is_there(s.files_fd, "t1"));
+        assert_ok(upload(&s, "t1", OTHER, 1000));
+        upload_free(u);
+}
+
+TEST(what_cubed_goes_on_with_stays) {
+        _cleanup_(store_done) Store s = store_make();
+        int fd;
+
+        assert_ok(upload(&s, "t1", HASH, 900));
+        assert_ok(build_directory_make(s.builds_fd, "one", &fd));
+        assert_ok(build_directory_add(fd, "1", s.files_fd, "t1", HASH));
+        assert_ok(utimensat(s.files_fd, "t1/" HASH, past, 0));
+        assert_ok(utimensat(s.builds_fd, "one", past, 0));
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        close(fd);
+        start_anew(&s);
+        assert_true(is_there(copy, "1"));
+        assert_eq(upload(&s, "t1", OTHER, 1000), -EDQUOT);
+        close(copy);
+        start_anew(&s);
+        assert_true(!is_there(s.builds_fd, "one") && !is_there(s.files_fd, "t1"));
+}
+
+TEST(what_is_old_goes_each_hour) {
+        _cleanup_(store_done) Store s = store_make();
+        sd_event_source *sweep;
+        sd_event *event;
+        uint64_t next;
+        Upload *u;
+        int on;
+
+        assert_ok(sd_event_new(&event));
+        assert_ok(uploads_sweep_hourly(event, s.files_fd, s.builds_fd, &sweep));
+        assert_ok(upload_new(s.files_fd, "t1", THIRD, 10, &limits, &u));
+        for (unsigned i = 0; i < 2; i++) {
+                assert_ok(upload(&s, "t1", HASH, 100));
+                assert_ok(utimensat(s.files_fd, "t1/" HASH, past, 0));
+                assert_ok(sd_event_source_get_time(sweep, &next));
+                assert_true(next > now_usec() + UINT64_C(50) * 60 * USEC_PER_SEC);
+                assert_ok(sd_event_source_get_enabled(sweep, &on));
+                assert_eq(on, SD_EVENT_ONESHOT);
+                assert_ok(sd_event_source_set_time(sweep, 0));
+                assert_ok(sd_event_run(event, UINT64_MAX));
+                assert_true(!is_there(s.files_fd, "t1/" HASH));
+        }
+        /* One on its way is none of it. */
+        assert_ok(upload_write(u, "\x1f\x8b\x08" "1234567", 10));
+        assert_ok(upload_finish(u));
+        upload_free(u);
+        sd_event_source_disable_unref(sweep);
+        sd_event_unref(event);
 }
