@@ -51,6 +51,8 @@ void manager_update_status(Manager *m);
 void manager_tell_renamed(Manager *m);
 /* A new one is in the store. */
 void manager_announce_template(Manager *m, Template *t);
+/* Those that somebody put into the store since. */
+void manager_load_new_templates(Manager *m);
 /* What a template's sandboxes start from goes with it, or with the build that came to nothing. */
 void manager_drop_warm_snapshot(Manager *m, const char *template_id);
 /* Of one that is being built or imported: its id. */

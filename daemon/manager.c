@@ -574,8 +574,13 @@ static int keep_network(Config *c, const Config *old) {
         return !c->network4 || !c->network6 != !old->network6 ? -ENOMEM : 0;
 }
 
-/* Templates that somebody put there since: a restored backup. */
-static void load_new_templates(Manager *m) {
+/* That a child is just giving its name, or taking away. */
+static bool is_at_work(const Manager *m, const char *template_id) {
+        return manager_is_building(m, template_id) || template_store_is_busy(m->templates, STORE_JOB_REMOVE, template_id);
+}
+
+/* A restored backup. */
+void manager_load_new_templates(Manager *m) {
         struct dirent *e;
         int fd = dup(m->templates->root_fd);
         DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
@@ -588,7 +593,8 @@ static void load_new_templates(Manager *m) {
         while ((e = readdir(d))) {
                 Template *t = NULL;
 
-                if (!sandbox_id_valid(e->d_name) || template_store_find(m->templates, 0, NULL, e->d_name))
+                if (!sandbox_id_valid(e->d_name) || template_store_find(m->templates, 0, NULL, e->d_name) ||
+                    is_at_work(m, e->d_name))
                         continue;
                 int r = template_store_add(m->templates, e->d_name, &t);
                 if (r < 0) {
@@ -628,7 +634,7 @@ int manager_reload(Manager *m, sd_bus_error *error) {
         audit_set_arguments(m->audit, c.audit_arguments);
         look_at_host(m);
         host_network_reload(m->network);
-        load_new_templates(m);
+        manager_load_new_templates(m);
         log_info("Configuration was read again");
         (void) sd_notify(false, "READY=1");
         return 0;
