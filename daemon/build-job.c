@@ -183,7 +183,10 @@ static void on_done(TemplateBuild *build, int r, const char *message, Template *
                 manager_drop_warm_snapshot(m, template_build_id(build));
                 manager_tell_renamed(m);
         }
-        if (r == -ECANCELED)
+        /* There could not be one. */
+        if (!j)
+                ;
+        else if (r == -ECANCELED)
                 job_canceled(j);
         else if (r < 0)
                 fail_job(j, r, message);
@@ -273,13 +276,18 @@ int manager_build_template(Manager *m, const TemplateBuildParams *params, Job **
                 if (r < 0)
                         (void) sd_bus_error_set_errno(error, r);
         }
-        if (r < 0) {
+        if (!b->build) {
                 build_job_free(b);
                 return r;
         }
-        job_set_tenant(b->job, params->tenant);
         b->next = build_jobs;
         build_jobs = b;
+        if (r < 0) {
+                /* It takes away what it has made, and ends. */
+                template_build_cancel(b->build);
+                return r;
+        }
+        job_set_tenant(b->job, params->tenant);
         *ret = b->job;
         return 0;
 }

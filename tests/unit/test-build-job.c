@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Builds as jobs of the manager: what a reload in between sees of them. */
+/* Builds as jobs of the manager: what a reload in between sees of them, and what one without a job leaves. */
 
 #include "build-lab.h"
 #include "base/parse.h"
@@ -86,5 +86,21 @@ TEST(a_reload_does_not_take_what_is_being_built) {
         if (j->state != JOB_DONE)
                 test_stop(TEST_FAILED, __LINE__, "%s", strempty(j->error_message));
         assert_true(template_store_find(lab.store, 0, NULL, "python") == template_store_find_id(lab.store, find_committed(&lab)));
+        done(&lab);
+}
+
+/* There is no directory for its log. */
+TEST(a_build_without_a_job_leaves_nothing) {
+        _cleanup_(sd_bus_error_free) sd_bus_error e = SD_BUS_ERROR_NULL;
+        Job *j;
+        Lab lab;
+
+        setup(&lab);
+        assert_true(begin(&lab, &j, &e) < 0 && sd_bus_error_is_set(&e));
+        /* Until nothing happens any more. */
+        while (count_entries(&lab) > 0 && sd_event_run(lab.event, 60 * USEC_PER_SEC) > 0)
+                ;
+        assert_eq(count_entries(&lab), 0);
+        assert_eq(manager.n_jobs, 0);
         done(&lab);
 }
