@@ -5,8 +5,6 @@
 
 #define ENV_MAX 1024U
 #define ENV_BYTES_MAX 65536U
-#define USER_MAX 255U
-#define CWD_MAX 4095U
 
 void exec_defaults_done(ExecDefaults *d) {
         for (char **e = d->env; e && *e; e++)
@@ -101,9 +99,9 @@ int exec_defaults_from_json(json_object *o, ExecDefaults *ret) {
         if (r >= 0)
                 r = env_from_json(o, &d);
         if (r >= 0)
-                r = json_dup_optional(o, "user", USER_MAX, &d.user);
+                r = json_dup_optional(o, "user", EXEC_USER_MAX, &d.user);
         if (r >= 0)
-                r = json_dup_optional(o, "cwd", CWD_MAX, &d.cwd);
+                r = json_dup_optional(o, "cwd", EXEC_CWD_MAX, &d.cwd);
         if (r >= 0 && ((d.user && !*d.user) || (d.cwd && *d.cwd != '/')))
                 r = -EBADMSG;
         if (r < 0)

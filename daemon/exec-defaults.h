@@ -8,6 +8,10 @@
 
 #include "base/macros.h"
 
+/* Bytes; longer ones are not read again. */
+#define EXEC_USER_MAX 255U
+#define EXEC_CWD_MAX 4095U
+
 typedef struct ExecDefaults {
         char **env;                /* NAME=VALUE, NULL-terminated; NULL: none */
         char *user, *cwd;          /* cwd is absolute; NULL: as without an image */

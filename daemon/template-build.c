@@ -347,6 +347,8 @@ static int seal_start(TemplateBuild *b) {
         ToolSpec spec = TOOL_SPEC_INIT;
 
         int r = apply_steps(b);
+        if (r == -ENAMETOOLONG)
+                return build_fail(b, r, TEMPLATE_CWD_TOO_LONG);
         if (r >= 0)
                 r = description_fd(b, &fd);
         if (r < 0)

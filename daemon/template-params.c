@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "daemon/exec-defaults.h"
 #include "daemon/guest-kernel.h"
 #include "daemon/id.h"
 #include "daemon/template-params.h"
@@ -17,7 +18,16 @@ static bool copy_path_valid(const char *path) {
         return n > 1 && n < PATH_MAX && path[0] == '/' && path[n - 1] != '/';
 }
 
-static const char *warm_spec_fault(const TemplateWarmSpec *s) {
+/* What is written down with the template is as long as it may be when that is read. */
+static const char *place_fault(const TemplateWarmSpec *s, const char *base_cwd) {
+        if (s->cwd && *s->cwd != '/')
+                return "the working directory has to be an absolute path";
+        if (template_steps_check_cwd(s->steps, s->n_steps, s->cwd ?: base_cwd) == -ENAMETOOLONG)
+                return TEMPLATE_CWD_TOO_LONG;
+        return strlen(strempty(s->user)) > EXEC_USER_MAX ? "the name of the user is too long, 255 bytes at most" : NULL;
+}
+
+static const char *warm_spec_fault(const TemplateWarmSpec *s, const char *base_cwd) {
         size_t n = 0;
 
         for (; s->setup && s->setup[n]; n++)
@@ -45,13 +55,11 @@ static const char *warm_spec_fault(const TemplateWarmSpec *s) {
                 return "the command to start or the one that tells when it is ready is empty";
         if (strlen(strempty(s->start)) > TEMPLATE_COMMAND_MAX || strlen(strempty(s->ready)) > TEMPLATE_COMMAND_MAX)
                 return "the command to start or the one that tells when it is ready is too long, 65535 bytes at most";
-        if (s->cwd && *s->cwd != '/')
-                return "the working directory has to be an absolute path";
         /* Without the assignment itself: its value may be a secret. */
         for (char **e = s->env; e && *e; e++)
                 if (!env_assignment_valid(*e))
                         return "an entry of the environment is not NAME=VALUE";
-        return NULL;
+        return place_fault(s, base_cwd);
 }
 
 static const char *aliases_fault(char **aliases) {
@@ -96,7 +104,7 @@ const char *template_build_params_fault(const TemplateBuildParams *p) {
         if (p->force_step > (p->warm ? p->warm->n_steps : 0))
                 return "there is no such step to be forced";
         const char *fault = aliases_fault(p->aliases);
-        return fault || !p->warm ? fault : warm_spec_fault(p->warm);
+        return fault || !p->warm ? fault : warm_spec_fault(p->warm, p->base ? p->base->defaults.cwd : NULL);
 }
 
 static int copy_string(const char *s, char **ret) {

@@ -269,6 +269,8 @@ static int join_path(const char *base, const char *path, char **ret) {
         if (n == 0)
                 out[n++] = '/';
         out[n] = 0;
+        if (n >= PATH_MAX)
+                return -ENAMETOOLONG;
         *ret = TAKE_PTR(out);
         return 0;
 }
@@ -471,6 +473,17 @@ int step_state_apply(StepState *state, const TemplateStep *s, const char *output
         default:
                 return 0;
         }
+}
+
+int template_steps_check_cwd(const TemplateStep *l, size_t n, const char *cwd) {
+        StepState state = {};
+
+        int r = strlen(strempty(cwd)) >= PATH_MAX ? -ENAMETOOLONG : step_state_set(&state, NULL, cwd, NULL);
+        for (size_t i = 0; i < n && r >= 0; i++)
+                if (step_kind_from_string(l[i].type) == STEP_KIND_WORKDIR)
+                        r = step_state_apply(&state, &l[i], NULL, 0);
+        step_state_done(&state);
+        return r;
 }
 
 int step_state_set(StepState *state, const char *user, const char *cwd, char **env) {

@@ -11,7 +11,8 @@
  *      WORKDIR  PATH                                made where it is not there, its new part the user's
  *      USER     NAME ["true"]                       made where there is none; "true": may use sudo without a password
  *
- * User and directory behind the last step are those of the template's sandboxes. */
+ * User and directory behind the last step are those of the template's sandboxes; no step may lead to a directory whose path is
+ * longer than the guest's kernel takes. */
 
 #include <stddef.h>
 
@@ -20,6 +21,7 @@
 #define TEMPLATE_STEPS_MAX 256U
 #define TEMPLATE_STEP_ARGS_MAX 256U
 #define TEMPLATE_STEP_TEXT_MAX (128U * 1024U)  /* of all arguments of one */
+#define TEMPLATE_CWD_TOO_LONG "the working directory that the steps come to is too long, 4095 bytes at most"
 
 typedef enum StepKind {
         STEP_KIND_RUN,
@@ -58,13 +60,15 @@ StepKind step_kind_from_string(const char *s);
 const char *template_step_fault(const TemplateStep *s);
 TemplateStep *template_steps_free(TemplateStep *l, size_t n);
 int template_steps_copy(const TemplateStep *l, size_t n, TemplateStep **ret);
+/* Where valid ones lead from cwd on, NULL: from root's home. -ENAMETOOLONG. */
+int template_steps_check_cwd(const TemplateStep *l, size_t n, const char *cwd);
 
 /* Of a valid one. */
 int step_command_make(const TemplateStep *s, const StepState *state, StepCommand *ret);
 void step_command_done(StepCommand *c);
 /* Of any text, as a RUN has it: start and ready behind steps. */
 void step_command_shell(const char *text, const StepState *state, StepCommand *ret);
-/* Once it has succeeded. output: what a captured command printed. -EBADMSG. */
+/* Once it has succeeded. output: what a captured command printed. -EBADMSG, -ENAMETOOLONG. */
 int step_state_apply(StepState *state, const TemplateStep *s, const char *output, size_t size);
 int step_state_set(StepState *state, const char *user, const char *cwd, char **env);
 void step_state_done(StepState *state);

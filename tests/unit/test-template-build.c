@@ -422,6 +422,30 @@ TEST(failures) {
 
 static char *setup[] = { (char *) "make install", NULL };
 
+/* What is too long to be read again with the template. */
+static void check_places(Lab *lab) {
+        char path[2048], user[257];
+        char *args[] = { path, NULL }, *root[] = { (char *) "/", NULL };
+        TemplateStep steps[] = { { (char *) "WORKDIR", args }, { (char *) "WORKDIR", args }, { (char *) "WORKDIR", root } };
+        Template base = { .defaults = { .cwd = path } };
+        TemplateBuildParams p = lab_params(lab);
+
+        memset(path, 'd', sizeof(path) - 1);
+        memset(user, 'u', sizeof(user) - 1);
+        path[sizeof(path) - 1] = user[sizeof(user) - 1] = 0;
+        p.warm = &(TemplateWarmSpec) { .steps = steps, .n_steps = ELEMENTSOF(steps), .cwd = (char *) "/x" };
+        check_failure(lab, &p, "root.tar", "the working directory that the steps come to is too long");
+        path[0] = '/';
+        p = lab_params(lab), p.warm = &(TemplateWarmSpec) { .steps = steps, .n_steps = 1, .user = user };
+        check_failure(lab, &p, "root.tar", "the name of the user is too long");
+        steps[0].args = steps[1].args = (char *[]) { path + 1, NULL };
+        p = lab_params(lab), p.warm = &(TemplateWarmSpec) { .steps = steps, .n_steps = 2 }, p.rootfs_fd = STDIN_FILENO;
+        assert_true(!template_build_params_fault(&p));
+        p.rootfs_fd = -EBADF;
+        p.base = &base;
+        assert_true(strstr(template_build_params_fault(&p), "directory that the steps come to is too long"));
+}
+
 TEST(bad_params) {
         _cleanup_lab_ Lab lab;
         TemplateBuildParams p;
@@ -461,6 +485,7 @@ TEST(bad_params) {
         check_failure(&lab, &p, "root.tar", "command of a RUN is empty");
         p = lab_params(&lab), p.warm = &(TemplateWarmSpec) { .steps = &step, .n_steps = 1, .setup = setup };
         check_failure(&lab, &p, "root.tar", "setup commands and steps don't go together");
+        check_places(&lab);
         p = lab_params(&lab), p.kernel_name = "tiny";
         check_failure(&lab, &p, "root.tar", "by name there are the kernels small and stock");
         p = lab_params(&lab), p.kernel_name = "stock", p.kernel_fd = STDIN_FILENO;
