@@ -68,6 +68,8 @@ struct TemplateBuild {
         TemplatePoint *points;
         size_t n_points, n_layer_keys, begun_at;
         Template *same;      /* in use by us: it is what this would come to */
+        Template *added;     /* the store's, once it is committed */
+        bool naming;         /* names were given, or may have been */
         const char *layer_key, *next_layer_key; /* one of points, the last that was kept; NULL: none is any more */
         char layer_id[ID_SIZE], next_layer_id[ID_SIZE];
         Tool *layer_tool;

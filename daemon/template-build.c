@@ -404,6 +404,7 @@ int build_run_naming(TemplateBuild *b, const char *verb, const char *id) {
         const char *argv[NAMING_ARGS_MAX] = { b->store->tools.cube_image, verb, b->name, id };
         ToolSpec spec = TOOL_SPEC_INIT;
 
+        b->naming = true;
         (void) snprintf(name, sizeof(name), "%s:%s", b->template->name, b->template->tag);
         argv[4] = tenant_dir_format(dir, b->template->owner_uid, b->template->tenant);
         argv[5] = name;
@@ -418,8 +419,11 @@ static int commit_start(TemplateBuild *b) {
         return build_run_naming(b, "commit", b->template->id);
 }
 
+/* What can't be used is not left lying under its names. */
 static int commit_finish(TemplateBuild *b) {
-        return 0;
+        int r = template_store_add(b->store, b->template->id, &b->added);
+
+        return r < 0 ? build_fail(b, r, "loading the new template: %s", strerror(-r)) : 0;
 }
 
 /* What a failed build left. It may have been committed when it was cancelled. */
@@ -456,14 +460,12 @@ static void build_end(TemplateBuild *b) {
 
         if (r >= 0 && b->same)
                 t = b->same;
-        else if (r >= 0) {
-                r = template_store_add(b->store, b->template->id, &t);
-                if (r < 0 && asprintf(&message, "loading the new template: %s", strerror(-r)) < 0)
-                        message = NULL;
-        } else {
+        else if (r >= 0)
+                t = b->added;
+        else {
                 message = TAKE_PTR(b->message);
                 /* It may have been cancelled, or have failed, with its names given already. */
-                if (b->same)
+                if (b->naming)
                         (void) template_names_settle(b->store);
         }
         b->callbacks.done(b, r < 0 ? r : 0, message, r < 0 ? NULL : t, b->userdata);

@@ -149,6 +149,38 @@ TEST(names_that_were_given_before_a_build_failed_are_known) {
         assert_true(template_store_find(lab.store, 0, NULL, "python") == first);
 }
 
+static void check_failure(Lab *lab, TemplateBuildParams *p, const char *tar, const char *what) {
+        int r = build_tar(lab, p, tar);
+
+        printf("# %s\n", lab->message);
+        assert_true(r < 0);
+        assert_true(strstr(lab->message, what));
+        assert_eq(count_entries(lab), 0);
+        assert_eq(lab->store->n_templates, 0);
+}
+
+/* Nobody would see it, and nobody could take it away. */
+TEST(what_can_not_be_loaded_once_it_is_committed_is_taken_away_with_its_names) {
+        static const char script[] = "#!/bin/sh\nd=$(dirname \"$0\")\n\"$d/cube-image\" \"$@\" || exit\n"
+                "if [ \"$1\" = commit ]; then rm -f \"$d/store/$3/template.json\" && echo no >\"$d/store/$3/template.json\"; fi\n";
+        _cleanup_lab_ Lab lab;
+        char path[128];
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        temp_dir_write(&lab.dir, "damages", script, strlen(script));
+        (void) snprintf(path, sizeof(path), "%s/damages", lab.dir.path);
+        assert_ok(chmod(path, 0755));
+        lab.store->tools.cube_image = path;
+        p.aliases = (char *[]) { (char *) "more:1", NULL };
+        check_failure(&lab, &p, "root.tar", "commit: loading the new template: ");
+        assert_eq(count_names(&lab), 0);
+        lab.store->tools.cube_image = lab.cube_image;
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        assert_eq(count_names(&lab), 2);
+}
+
 /* As whoever is told that it can't be used is told to. */
 TEST(a_template_that_has_lost_something_is_built_again) {
         _cleanup_lab_ Lab lab;
@@ -361,16 +393,6 @@ TEST(stream) {
 }
 
 /* Each failing step names itself and leaves nothing. */
-static void check_failure(Lab *lab, TemplateBuildParams *p, const char *tar, const char *what) {
-        int r = build_tar(lab, p, tar);
-
-        printf("# %s\n", lab->message);
-        assert_true(r < 0);
-        assert_true(strstr(lab->message, what));
-        assert_eq(count_entries(lab), 0);
-        assert_eq(lab->store->n_templates, 0);
-}
-
 TEST(failures) {
         _cleanup_lab_ Lab lab;
         MadeAgent agent = make_agent();
