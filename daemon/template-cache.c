@@ -340,6 +340,17 @@ static int take_state(TemplateWarmDone *done, const TemplatePoint *p, json_objec
         return r < 0 ? r : parse_env(state, &done->state.env);
 }
 
+/* The disk is made anew, and what is kept of it takes the place of that. */
+static int begin_without(TemplateBuild *b) {
+        if (unlinkat(b->dir_fd, template_file_name(TEMPLATE_FILE_DISK), 0) < 0)
+                return build_fail(b, -errno, "the disk: %s", strerror(errno));
+        step_state_done(&b->warm->done.state);
+        b->warm->done = (TemplateWarmDone) {};
+        b->begun_at = 0;
+        b->layer_key = NULL;
+        return 0;
+}
+
 static void tell_taken(TemplateBuild *b, const TemplatePoint *p) {
         char line[128];
         int n;
@@ -379,8 +390,10 @@ int build_layer_finish(TemplateBuild *b) {
         strcpy(b->layer_id, id);
         b->layer_key = p->key;
         r = b->warm ? take_state(&b->warm->done, p, state) : 0;
+        if (r == -ENOMEM)
+                return build_fail(b, r, "%s", strerror(-r));
         if (r < 0)
-                return build_fail(b, r, "what an earlier build left is not right: %s; build with no-cache", strerror(-r));
+                return begin_without(b);
         tell_taken(b, p);
         return file_size(b, TEMPLATE_FILE_DISK, &b->template->file_bytes[TEMPLATE_FILE_DISK]);
 }

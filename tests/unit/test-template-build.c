@@ -181,6 +181,29 @@ TEST(what_can_not_be_loaded_once_it_is_committed_is_taken_away_with_its_names) {
         assert_eq(count_names(&lab), 2);
 }
 
+/* And is replaced by what that build comes to. */
+TEST(what_an_earlier_build_left_and_can_not_be_read_is_not_used) {
+        char *one[] = { (char *) "one", NULL }, *two[] = { (char *) "two", NULL };
+        TemplateStep step = { (char *) "RUN", one };
+        const TemplateWarmSpec spec = { .steps = &step, .n_steps = 1 };
+        _cleanup_lab_ Lab lab;
+        char command[256];
+
+        lab_init(&lab);
+        make_rootfs(&lab, "root.tar");
+        TemplateBuildParams p = lab_params(&lab);
+        p.warm = &spec;
+        assert_ok(build_tar(&lab, &p, "root.tar"));
+        (void) snprintf(command, sizeof(command), "cd %s/store/.layers && grep -q '\"state\":{}' ./*.json && "
+                        "sed -i 's/\"state\":{}/\"state\":{\"cwd\":5}/' ./*.json", lab.dir.path);
+        assert_eq(system(command), 0);
+        step.args = two;
+        if (build_tar(&lab, &p, "root.tar") < 0)
+                test_stop(TEST_FAILED, __LINE__, "%s", lab.message);
+        (void) snprintf(command, sizeof(command), "cd %s/store/.layers && grep -q '\"state\":{}' ./*.json", lab.dir.path);
+        assert_eq(system(command), 0);
+}
+
 /* As whoever is told that it can't be used is told to. */
 TEST(a_template_that_has_lost_something_is_built_again) {
         _cleanup_lab_ Lab lab;
