@@ -16,6 +16,7 @@
 #define READ_SIZE 16384U
 #define MEBIBYTE (1024U * 1024U)
 #define ASK_USEC (100 * USEC_PER_MSEC)
+#define UNWANTED_MAX 256U
 /* One that is not started keeps its place so long. */
 #define WAITING_USEC (UINT64_C(2) * 60 * 60 * USEC_PER_SEC)
 
@@ -23,6 +24,8 @@ struct Builds {
         Gateway *gateway;
         Build *first;              /* the newest */
         size_t n;
+        json_object *unwanted;     /* ids of templates that are to be removed, one after the other */
+        sd_bus_slot *removing;
 };
 
 const char *build_state_to_string(BuildState s) {
@@ -41,6 +44,11 @@ int builds_new(Gateway *g, Builds **ret) {
                 return -ENOMEM;
 
         b->gateway = g;
+        b->unwanted = json_object_new_array();
+        if (!b->unwanted) {
+                free(b);
+                return -ENOMEM;
+        }
         *ret = b;
         return 0;
 }
@@ -83,6 +91,8 @@ Builds *builds_free(Builds *b) {
 
         while (b->first)
                 build_free(b->first);
+        sd_bus_slot_unref(b->removing);
+        json_object_put(b->unwanted);
         free(b);
         return NULL;
 }
@@ -170,6 +180,14 @@ void builds_count_fetches(const Builds *b, const char *tenant, size_t *ret_own, 
         }
 }
 
+size_t builds_count_building(const Builds *b, const char *tenant) {
+        size_t n = 0;
+
+        for (const Build *i = b->first; i; i = i->next)
+                n += i->state == BUILD_BUILDING && streq(i->tenant, tenant);
+        return n;
+}
+
 static json_object *open_to_json(const Build *b) {
         JsonMaker m = json_maker_new();
 
@@ -216,39 +234,69 @@ void build_fail(Build *b, const char *why, const char *step) {
         build_over(b, BUILD_ERROR);
 }
 
-/* Builds of the same name that no tag stands for any more lose their own name, too: cubed's garbage from then on. */
+/* Builds of the same name that no tag stands for any more are removed, as is what has no name at all. What is in use stays until
+ * the next build. */
 
-static bool has_tag(json_object *names, const Build *b, uint32_t uid, const char *cubed_id) {
+/* A tag stands for it, or it is this one. */
+static bool is_wanted(json_object *names, const Build *b, const char *cubed_id) {
         TemplateName n;
 
         for (size_t i = 0; i < json_object_array_length(names); i++)
-                if (template_name_parse(json_object_array_get_idx(names, i), b->tenant, uid, &n) && n.own && !n.is_build &&
-                    streq(n.cubed_id, cubed_id))
+                if (template_name_parse(json_object_array_get_idx(names, i), b->tenant, b->gateway->uid, &n) && n.own &&
+                    (!n.is_build || streq(n.tag, b->id)) && streq(n.cubed_id, cubed_id))
                         return true;
         return false;
 }
 
-static void forget(const Build *b, const TemplateName *n) {
-        Gateway *g = b->gateway;
-        char name[CUBED_NAME_MAX];
+static void remove_next(Builds *b);
 
-        template_cubed_name(b->tenant, n->name, n->tag, name);
-        int k = sd_bus_call_method_async(g->bus, NULL, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "AliasTemplate", NULL, NULL,
-                                         "ss", name, "");
-        if (k < 0)
-                (void) log_full_errno(LOG_WARNING, k, "The name %s could not be taken away: %m", name);
+/* Or it is in use. */
+static int on_removed(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        Builds *b = userdata;
+
+        b->removing = sd_bus_slot_unref(b->removing);
+        remove_next(b);
+        return 1;
+}
+
+/* One at a time: cubed asks polkit for each, and denies others what they ask for beyond a few; see cubed.c. */
+static void remove_next(Builds *b) {
+        while (!b->removing && json_object_array_length(b->unwanted) > 0) {
+                const char *id = json_object_get_string(json_object_array_get_idx(b->unwanted, 0));
+                int k = sd_bus_call_method_async(b->gateway->bus, &b->removing, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
+                                                 "RemoveTemplate", on_removed, b, "s", id);
+                if (k < 0)
+                        (void) log_full_errno(LOG_WARNING, k, "Template %s could not be removed: %m", id);
+                (void) json_object_array_del_idx(b->unwanted, 0, 1);
+        }
+}
+
+/* What there is no room for, the next build sees to. */
+static void forget(Builds *b, const char *cubed_id) {
+        size_t n = json_object_array_length(b->unwanted);
+
+        for (size_t i = 0; i < n; i++)
+                if (streq(json_object_get_string(json_object_array_get_idx(b->unwanted, i)), cubed_id))
+                        return;
+        if (n < UNWANTED_MAX && json_append(b->unwanted, json_object_new_string(cubed_id)))
+                remove_next(b);
 }
 
 static int ask_names(Build *b, const char *after);
 
-static void forget_others(const Build *b) {
+void build_forget_others(const Build *b, json_object *names) {
         uint32_t uid = b->gateway->uid;
         TemplateName n;
 
-        for (size_t i = 0; i < json_object_array_length(b->names); i++)
-                if (template_name_parse(json_object_array_get_idx(b->names, i), b->tenant, uid, &n) && n.is_build &&
-                    streq(n.name, b->request.name) && !streq(n.tag, b->id) && !has_tag(b->names, b, uid, n.cubed_id))
-                        forget(b, &n);
+        for (size_t i = 0; i < json_object_array_length(names); i++) {
+                json_object *entry = json_object_array_get_idx(names, i);
+                const char *id = template_nameless_id(entry, b->tenant, uid);
+                if (!id && template_name_parse(entry, b->tenant, uid, &n) && n.is_build && streq(n.name, b->request.name) &&
+                    !is_wanted(names, b, n.cubed_id))
+                        id = n.cubed_id;
+                if (id)
+                        forget(b->builds, id);
+        }
 }
 
 static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
@@ -267,7 +315,7 @@ static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_err
         if (k >= 0 && *next)
                 k = ask_names(b, next);
         else if (k >= 0)
-                forget_others(b);
+                build_forget_others(b, b->names);
         /* The next build sees to it. */
         if (k < 0 || !*next) {
                 json_object_put(b->names);

@@ -55,11 +55,14 @@ Build *build_find(Builds *b, const char *tenant, const char *template, const cha
 bool build_is_of_template(Builds *b, const char *tenant, const char *template);
 /* Of that tenant, and of all, those that have an image fetched. */
 void builds_count_fetches(const Builds *b, const char *tenant, size_t *ret_own, size_t *ret_all);
+size_t builds_count_building(const Builds *b, const char *tenant);
 /* Those of a template that are not ready, as clients see them, onto a list. false: without memory. */
 bool builds_append_open(Builds *b, const char *tenant, const char *template_id, json_object *list);
 bool builds_is_asking(const Builds *b);
 /* What cubed was asked with is not needed any more. */
 void build_source_done(Build *b);
+/* names: of all of the tenant's templates. Removes those of its name that no tag stands for, and all without a name. */
+void build_forget_others(const Build *b, json_object *names);
 /* cubed has a job for it. */
 void build_follow(Build *b, const char *job);
 /* It came to nothing before there was one, or it is known by other ways. */

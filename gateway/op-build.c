@@ -169,13 +169,17 @@ static void start_build(Request *r, const BuildSpec *s) {
                 start_fetched(r, s, &archives_fd);
 }
 
-static uint32_t count_builds(const Request *r) {
-        TemplateName n;
-        uint32_t k = 0;
+/* With those that are being built: any number may be started before the first of them is there. */
+static bool is_room(Request *r) {
+        size_t max = r->gateway->config.templates_max;
 
-        for (size_t i = 0; i < json_object_array_length(r->names); i++)
-                k += template_name_parse(json_object_array_get_idx(r->names, i), r->tenant, r->gateway->uid, &n) && n.is_build;
-        return k;
+        if (template_names_count(r->names, r->tenant, r->gateway->uid) + builds_count_building(r->gateway->builds, r->tenant) < max)
+                return true;
+        /* What was in use as another one took its place may be so no more; then there is room the next time. */
+        build_forget_others(r->build, r->names);
+        request_reply_error(r, MHD_HTTP_FORBIDDEN, "This tenant has %zu builds of templates with those under way, as many as "
+                            "TemplatesMax= allows; delete some first", max);
+        return false;
 }
 
 /* What stands for no image here is fetched, if it may be; else the request is answered. */
@@ -209,17 +213,14 @@ static void on_source(Request *r) {
         ErrorText error = {};
         BuildSpec s;
 
-        if (count_builds(r) >= r->gateway->config.templates_max) {
-                request_reply_error(r, MHD_HTTP_FORBIDDEN, "This tenant has %u builds of templates, as many as TemplatesMax= allows; "
-                                    "delete some first", r->gateway->config.templates_max);
-                return;
-        }
         /* It may have gone meanwhile, or been started by another request. */
         r->build = build_find(r->gateway->builds, r->tenant, r->template_ref, r->item);
         if (!r->build || r->build->state != BUILD_WAITING) {
                 reply_not_waiting(r);
                 return;
         }
+        if (!is_room(r))
+                return;
         int k = build_spec_parse(r->json, &s, &error);
         if (k < 0) {
                 reply_bad(r, k, &error);

@@ -19,13 +19,25 @@ static json_object *name_entry(json_object *p, const char *name) {
         return NULL;
 }
 
+/* With whose it is, which no name says. */
+static json_object *nameless_entry(json_object *p) {
+        json_object *e = name_entry(p, "");
+
+        if (!e || json_append(e, json_object_new_string(info_string(p, "Tenant"))))
+                return e;
+        json_object_put(e);
+        return NULL;
+}
+
 bool template_add_names(json_object *p, json_object *names) {
         json_object *more = info_get(p, "Aliases");
-        bool ok = !*info_string(p, "Name") || json_append(names, name_entry(p, info_string(p, "Name")));
+        size_t n = json_object_is_type(more, json_type_array) ? json_object_array_length(more) : 0;
+        const char *name = info_string(p, "Name");
+        bool ok = !*name || json_append(names, name_entry(p, name));
 
-        for (size_t i = 0; ok && json_object_is_type(more, json_type_array) && i < json_object_array_length(more); i++)
+        for (size_t i = 0; ok && i < n; i++)
                 ok = json_append(names, name_entry(p, strempty(json_object_get_string(json_object_array_get_idx(more, i)))));
-        return ok;
+        return ok && (*name || n > 0 || json_append(names, nameless_entry(p)));
 }
 
 static bool has(json_object *list, const char *s) {

@@ -16,7 +16,7 @@ typedef struct Called {
 /* false: not to be seen, or without memory; then *ret_failed. To be done in any case. */
 bool template_called(json_object *p, const char *tenant, uint32_t uid, Called *ret, bool *ret_failed);
 void called_done(Called *c);
-/* Its names onto a list of entries as template_name_parse() reads them. */
+/* Its names onto a list of entries as template_name_parse() reads them; without any one of template_nameless_id(). */
 bool template_add_names(json_object *p, json_object *names);
 
 /* NULL without memory. */

@@ -104,6 +104,31 @@ bool template_name_parse(json_object *entry, const char *tenant, uint32_t uid, T
         return true;
 }
 
+const char *template_nameless_id(json_object *entry, const char *tenant, uint32_t uid) {
+        const char *owner = json_object_get_string(json_object_array_get_idx(entry, 3));
+
+        if (json_object_get_uint64(json_object_array_get_idx(entry, 1)) != uid || !owner || !streq(owner, tenant))
+                return NULL;
+        return json_object_get_string(json_object_array_get_idx(entry, 2));
+}
+
+size_t template_names_count(json_object *names, const char *tenant, uint32_t uid) {
+        const char *last = "";
+        TemplateName n;
+        size_t k = 0;
+
+        for (size_t i = 0; i < json_object_array_length(names); i++) {
+                json_object *entry = json_object_array_get_idx(names, i);
+                const char *id = template_name_parse(entry, tenant, uid, &n) && n.own ? n.cubed_id
+                                                                                     : template_nameless_id(entry, tenant, uid);
+                if (!id || streq(id, last))
+                        continue;
+                last = id;
+                k++;
+        }
+        return k;
+}
+
 static bool is_meant(const TemplateName *n, const char *tenant, const TemplateRef *ref) {
         char id[TEMPLATE_ID_SIZE];
 

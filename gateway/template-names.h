@@ -41,6 +41,11 @@ typedef struct TemplateName {
 /* Of an entry of ListTemplateNames as JSON, [name, uid, id]. uid: the gateway's own. */
 bool template_name_parse(json_object *entry, const char *tenant, uint32_t uid, TemplateName *ret);
 
+/* Of an entry ["", uid, id, tenant] of that tenant's; NULL: it is none. Borrowed. */
+const char *template_nameless_id(json_object *entry, const char *tenant, uint32_t uid);
+/* Templates of the tenant's among the names, those without one as well. What one is called stands together. */
+size_t template_names_count(json_object *names, const char *tenant, uint32_t uid);
+
 typedef struct TemplateFound {
         char name[TEMPLATE_REF_MAX];
         char cubed_id[24];              /* "": there is none, or none with this tag */

@@ -98,6 +98,22 @@ def test_a_build_has_its_files_when_the_gateway_is_started_anew(key, template): 
     wait_for("its files to go", swept)
 
 
+def stored():
+    return {name for name in os.listdir("/var/lib/cubed/templates") if name != "names" and not name.startswith(".")}
+
+
+def test_a_name_that_is_built_again_leaves_nothing(key, template):  # noqa: F811
+    source = template().split(":")[0]
+    before = stored()
+    for i in range(3):
+        made, end = build(key, source, "again", [{"type": "WORKDIR", "args": [f"/srv/{i}"]}])
+        assert end["status"] == "ready", end
+    wait_for("the end of those before", lambda: len(stored() - before) == 1)
+    assert f"again:{made['buildID']}" in output("cubectl", "template", "list")
+    assert call("DELETE", "/templates/again", key)[0] == 204
+    wait_for("its removal", lambda: stored() == before)
+
+
 def test_what_a_template_below_has_started_runs_in_those_on_it(key, template):  # noqa: F811
     source = template().split(":")[0]
     for name, below, more in (("below", source, {"startCmd": "counter", "readyCmd": "true"}), ("above", "below", {})):

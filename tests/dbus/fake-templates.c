@@ -380,12 +380,19 @@ uint64_t template_floor(const Template *t) {
         return MIB(96);
 }
 
+static bool has_sandboxes(const Manager *m, const Template *t) {
+        for (size_t i = 0; i < m->n_sandboxes; i++)
+                if (streq(m->sandboxes[i]->template_id, t->id))
+                        return true;
+        return false;
+}
+
 /* Those that were built here can go. */
 int manager_remove_template(Manager *m, Template *t, uid_t actor, TemplateRemoveDone done, void *userdata,
                             sd_bus_error *error) {
         TemplateStore *s = m->templates;
 
-        if (!startswith(t->id, "tmade"))
+        if (!startswith(t->id, "tmade") || has_sandboxes(m, t))
                 return sd_bus_error_setf(error, BUS_ERROR_TEMPLATE_IN_USE, "Template %s is in use", t->id);
         for (size_t i = 0; i < s->n_templates; i++)
                 if (s->templates[i] == t)

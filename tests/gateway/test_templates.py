@@ -498,6 +498,77 @@ def test_a_tenant_has_so_many_templates(gateway, configured):
     assert wait(client, build)['status'] == 'ready'
 
 
+def stored(gateway):
+    """Those of all tenants that cubed has, by id, with or without a name."""
+    reply = gateway.host.busctl('--json=short', 'call', 'org.cubed.Cube1', '/org/cubed/Cube1', 'org.cubed.Cube1.Manager', 'ListTemplates')
+    assert reply.returncode == 0, reply.stderr
+    return {t[0] for t in gw.json.loads(reply.stdout)['data'][0] if t[2] == gw.UID}
+
+
+def until_gone(client, build, name):
+    gw.wait_for('its end', lambda: client.raw('GET', f"/templates/aliases/{name}:{build['buildID']}").status == 404)
+
+
+def start_when_there_is_room(client, build):
+    path = f"/v2/templates/{build['templateID']}/builds/{build['buildID']}"
+    body = gw.json.dumps({'fromTemplate': 'python', 'steps': [], 'force': False})
+    gw.wait_for('room', lambda: client.raw('POST', path, body).status == 202)
+
+
+def test_a_name_that_is_built_again_leaves_nothing(gateway, client):
+    before = stored(gateway)
+    last = built(client, 'again')
+    for _ in range(3):
+        build = built(client, 'again')
+        until_gone(client, last, 'again')
+        last = build
+    assert len(stored(gateway) - before) == 1
+    assert client.call('GET', f"/templates/aliases/again:{last['buildID']}")['templateID'] == last['templateID']
+
+
+def test_what_a_sandbox_stands_on_stays_and_counts(gateway, configured):
+    configured('TemplatesMax=2')
+    client = gateway.client()
+    first = built(client, 'held')
+    sandbox = client.create(templateID='held')
+    second = built(client, 'held')
+    third = ask(client, 'held')
+    start(client, third, 403)
+    assert {b['buildID'] for b in client.call('GET', '/templates/held')['builds'] if b['status'] == 'ready'} == {
+        first['buildID'], second['buildID']}
+    client.call('DELETE', f'/sandboxes/{sandbox}', status=204)
+    start_when_there_is_room(client, third)
+    assert wait(client, third)['status'] == 'ready'
+    until_gone(client, first, 'held')
+    until_gone(client, second, 'held')
+
+
+def test_what_has_no_name_counts_and_goes(gateway, configured):
+    configured('TemplatesMax=1')
+    client = gateway.client()
+    tenant = re.findall(r'CUBE_TENANT=(\w+) CUBE_ACTOR=0 key created', gateway.log())[-1]
+    before = stored(gateway)
+    build = built(client, 'lost')
+    for tag in ('latest', build['buildID']):
+        reply = gateway.host.call('/org/cubed/Cube1', 'Manager', 'AliasTemplate', 'ss', f'{tenant}..lost:{tag}', '', uid=gw.UID)
+        assert reply.returncode == 0, reply.stderr
+    assert client.call('GET', '/templates/aliases/lost', status=404) and len(stored(gateway) - before) == 1
+    other = ask(client, 'other')
+    start(client, other, 403)
+    start_when_there_is_room(client, other)
+    assert wait(client, other)['status'] == 'ready' and len(stored(gateway) - before) == 1
+
+
+def test_what_is_being_built_counts(gateway, configured):
+    configured('TemplatesMax=2')
+    client = gateway.client()
+    builds = [ask(client, f'at-once-{i}') for i in range(3)]
+    for build in builds[:2]:
+        start(client, build)
+    assert b'with those under way' in start(client, builds[2], 403).body
+    assert [wait(client, b)['status'] for b in builds[:2]] == ['ready'] * 2
+
+
 def test_one_with_its_builds(client):
     first, second = built(client, 'info:a'), built(client, 'info:b', cpuCount=2, memoryMB=1024)
     waiting = ask(client, 'info')
