@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "base/utf8.h"
 
 size_t utf8_length(uint8_t first) {
@@ -23,4 +25,21 @@ size_t utf8_sequence(const uint8_t *p, size_t left) {
         if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
                 return 0;
         return n;
+}
+
+bool utf8_is_noncharacter(const uint8_t *p, size_t n) {
+        if (n == 3)
+                return p[0] == 0xef && ((p[1] == 0xb7 && p[2] >= 0x90 && p[2] <= 0xaf) || (p[1] == 0xbf && p[2] >= 0xbe));
+        return n == 4 && (p[1] & 0x0f) == 0x0f && p[2] == 0xbf && p[3] >= 0xbe;
+}
+
+bool text_fits_bus(const char *s) {
+        const uint8_t *p = (const uint8_t *) s;
+
+        for (size_t left = strlen(s), n; left > 0; p += n, left -= n) {
+                n = utf8_sequence(p, left);
+                if (n == 0 || utf8_is_noncharacter(p, n))
+                        return false;
+        }
+        return true;
 }

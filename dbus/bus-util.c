@@ -17,7 +17,7 @@ char *bus_text(const void *text, size_t size) {
 
         for (size_t i = 0; i < size;) {
                 size_t n = utf8_sequence(p + i, size - i);
-                if (n > 0) {
+                if (n > 0 && !utf8_is_noncharacter(p + i, n)) {
                         memcpy(q, p + i, n);
                         q += n;
                         i += n;

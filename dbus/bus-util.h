@@ -13,8 +13,8 @@
 #define _cleanup_bus_error_ _cleanup_(sd_bus_error_free)
 #define _cleanup_bus_message_ _cleanup_(sd_bus_message_unrefp)
 
-/* A string that may go out on the bus: valid UTF-8 stays, any other byte becomes \xNN. For what
- * guests say. NULL without memory. */
+/* A string that may go out on the bus: what fits it stays (base/utf8.h), any other byte becomes
+ * \xNN. For what guests say. NULL without memory. */
 char *bus_text(const void *text, size_t size);
 
 char **strv_free(char **l);

@@ -154,24 +154,6 @@ int field_strings(json_object *o, const char *name, json_object **ret, ErrorText
         return 1;
 }
 
-static bool is_noncharacter(const uint8_t *p, size_t n) {
-        if (n == 3)
-                return p[0] == 0xef && ((p[1] == 0xb7 && p[2] >= 0x90 && p[2] <= 0xaf) || (p[1] == 0xbf && p[2] >= 0xbe));
-        return n == 4 && (p[1] & 0x0f) == 0x0f && p[2] == 0xbf && p[3] >= 0xbe;
-}
-
-/* libsystemd takes no noncharacters, which Unicode has for internal use, and JSON does not forbid. */
-bool text_fits_bus(const char *s) {
-        const uint8_t *p = (const uint8_t *) s;
-
-        for (size_t left = strlen(s), n; left > 0; p += n, left -= n) {
-                n = utf8_sequence(p, left);
-                if (n == 0 || is_noncharacter(p, n))
-                        return false;
-        }
-        return true;
-}
-
 int field_string_map(json_object *o, const char *name, json_object **ret, ErrorText *error) {
         int r = field_object(o, name, ret, error);
 

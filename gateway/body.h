@@ -32,7 +32,5 @@ int field_object(json_object *o, const char *name, json_object **ret, ErrorText 
 int field_strings(json_object *o, const char *name, json_object **ret, ErrorText *error);
 /* Of strings, each at a name. */
 int field_string_map(json_object *o, const char *name, json_object **ret, ErrorText *error);
-/* A string of JSON's may have what no string of the bus can. */
-bool text_fits_bus(const char *s);
 /* As 0 and 1 of the others: whether there is something in it. */
 bool field_given(json_object *o, const char *name);

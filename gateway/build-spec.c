@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "base/utf8.h"
 #include "gateway/build-spec.h"
 
 #define CPUS_MAX 16

@@ -177,13 +177,14 @@ def test_bad_arguments(host, guest, method, signature, arguments, words):
 
 
 def test_files(host, guest, tmp_path):
-    """Names that are not UTF-8 come out escaped."""
+    """Names that are not UTF-8, or have a character that the bus has none for, come out escaped."""
     (tmp_path / 'plain').write_text('12345')
     (tmp_path / 'link').symlink_to('plain')
     (pathlib.Path(str(tmp_path)) / b'bad\xff'.decode('utf-8', 'surrogateescape')).touch()
+    (tmp_path / 'none\ufffe\U0010ffff').touch()
     result = host.busctl('--json=short', 'call', NAME, sandbox(guest), f'{NAME}.Sandbox', 'ListDirectory', 's', tmp_path)
     files = {f[0]: f for f in json.loads(result.stdout)['data'][0]}
-    assert set(files) == {'plain', 'link', 'bad\\xff'}
+    assert set(files) == {'plain', 'link', 'bad\\xff', 'none\\xef\\xbf\\xbe\\xf4\\x8f\\xbf\\xbf'}
     assert files['plain'][4] == 5 and files['link'][6] == 'plain'
 
     def call(method, signature, *arguments):
