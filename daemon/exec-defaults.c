@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "daemon/exec-defaults.h"
 #include "daemon/json-strict.h"
 
@@ -35,6 +36,10 @@ int exec_defaults_copy(const ExecDefaults *d, ExecDefaults *ret) {
 
 bool exec_defaults_empty(const ExecDefaults *d) {
         return (!d->env || !d->env[0]) && !d->user && !d->cwd;
+}
+
+bool exec_defaults_fit_bus(const ExecDefaults *d) {
+        return (!d->user || text_fits_bus(d->user)) && (!d->cwd || text_fits_bus(d->cwd));
 }
 
 static int env_to_json(const ExecDefaults *d, json_object *o) {

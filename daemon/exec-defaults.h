@@ -21,6 +21,8 @@ void exec_defaults_done(ExecDefaults *d);
 /* ret is empty. */
 int exec_defaults_copy(const ExecDefaults *d, ExecDefaults *ret);
 bool exec_defaults_empty(const ExecDefaults *d);
+/* User and cwd are told on the bus. */
+bool exec_defaults_fit_bus(const ExecDefaults *d);
 /* In a report of cube-image and in template.json. -EBADMSG when it is not what these write. */
 int exec_defaults_to_json(const ExecDefaults *d, json_object **ret);
 int exec_defaults_from_json(json_object *o, ExecDefaults *ret);

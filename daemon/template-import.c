@@ -255,6 +255,8 @@ static int take_template(Import *i, json_object *manifest) {
                 return fail(i, r, "the template in it is not right: %s", reason);
         if (!is_printable(t->cmdline))
                 return fail(i, -EBADMSG, "its kernel command line holds characters other than printable ASCII");
+        if (!exec_defaults_fit_bus(&t->defaults))
+                return fail(i, -EBADMSG, "its user or working directory has a character that stands for none");
         for (int k = 0; k < _TEMPLATE_FILE_MAX; k++) {
                 struct stat st;
 

@@ -75,6 +75,8 @@ static int finish_image(TemplateBuild *b) {
                 r = json_get(o, "defaults", json_type_object, &defaults);
         if (r >= 0)
                 r = exec_defaults_from_json(defaults, &b->template->defaults);
+        if (r >= 0 && !exec_defaults_fit_bus(&b->template->defaults))
+                r = -EBADMSG;
         if (r >= 0)
                 r = take_command(b, o);
         if (r < 0)

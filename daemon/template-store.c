@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "daemon/template-private.h"
 #include "daemon/tool.h"
 
@@ -65,6 +66,15 @@ Template *template_store_find(TemplateStore *s, uid_t owner, const char *tenant,
         return t ?: template_store_find_name(s, 0, NULL, name, tag);
 }
 
+/* An earlier cubed took them of images and packs. The template stays. */
+static void drop_unfit(TemplateStore *s, const Template *t, const char *what, char **value) {
+        if (!*value || text_fits_bus(*value))
+                return;
+        template_store_warn(s, "template %s: its %s has a character that stands for none, it is as if none was given", t->id, what);
+        free(*value);
+        *value = NULL;
+}
+
 static int attach(TemplateStore *s, Template *t) {
         Template **list = reallocarray(s->templates, s->n_templates + 1, sizeof(*list));
 
@@ -72,6 +82,8 @@ static int attach(TemplateStore *s, Template *t) {
                 return -ENOMEM;
         s->templates = list;
         s->templates[s->n_templates++] = t;
+        drop_unfit(s, t, "user", &t->defaults.user);
+        drop_unfit(s, t, "working directory", &t->defaults.cwd);
         t->store = s;
         return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "base/fd-util.h"
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "daemon/image/hash-file.h"
 #include "daemon/image/oci-layout.h"
 #include "daemon/image/slurp.h"
@@ -273,7 +274,8 @@ static int get_text(json_object *config, const char *key, size_t max, const char
         *ret = "";
         if (!json_object_object_get_ex(config, key, &o) || !o)
                 return 0;
-        return json_get_string(config, key, max, ret);
+        int r = json_get_string(config, key, max, ret);
+        return r >= 0 && !text_fits_bus(*ret) ? -EILSEQ : r;
 }
 
 /* A config of nothing is one as well. */
@@ -319,6 +321,8 @@ static int load_config(int dir_fd, json_object *descriptor, OciImage *image, jso
         if (r == -EFBIG)
                 return fault_set(fault, r, "the environment and the command of the image are larger than %u KiB together",
                                  CONFIG_BYTES_MAX / 1024);
+        if (r == -EILSEQ)
+                return fault_set(fault, r, "the user or the working directory of the image has a character that stands for none");
         if (r < 0)
                 return fault_set(fault, r, "the configuration of the image can't be read: %s", strerror(-r));
         *ret = TAKE_PTR(o);

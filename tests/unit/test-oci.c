@@ -438,6 +438,10 @@ TEST(how_its_programs_are_run) {
 
         assert_eq(load(&m, "{\"User\":0}", &i), -EBADMSG);
         assert_eq(load(&m, "{\"WorkingDir\":\"/a\\u0001\"}", &i), -EBADMSG);
+        /* They are told on the bus, which has no noncharacters. */
+        assert_eq(load(&m, "{\"WorkingDir\":\"/a\\ufffe\"}", &i), -EILSEQ);
+        assert_eq(load(&m, "{\"User\":\"\\ufdd0\"}", &i), -EILSEQ);
+        assert_ok(load(&m, "{\"User\":\"\\ufdcf\",\"WorkingDir\":\"/\\ufffd\"}", &i));
         assert_eq(load(&m, "{\"Env\":\"A=b\"}", &i), -EBADMSG);
         assert_eq(load(&m, "{\"Env\":[\"A=b\\u0000c\"]}", &i), -EBADMSG);
 }

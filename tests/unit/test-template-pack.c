@@ -211,6 +211,24 @@ TEST(a_damaged_file_is_refused) {
         assert_nothing_left(&lab);
 }
 
+TEST(one_that_the_bus_could_not_tell_of_is_refused) {
+        static const ExecDefaults unfit[] = { { .user = (char *) "\xef\xb7\x90" }, { .cwd = (char *) "/a\xef\xbf\xbe" } };
+
+        for (size_t i = 0; i < ELEMENTSOF(unfit); i++) {
+                _cleanup_lab_ Lab lab;
+
+                lab_init(&lab);
+                ExecDefaults *d = &template_store_find_id(lab.manager.templates, COLD)->defaults;
+                exec_defaults_done(d);
+                assert_ok(exec_defaults_copy(&unfit[i], d));
+                _cleanup_close_ int fd = pack(&lab, COLD);
+                Job *j = start_import(&lab, fd, "copy");
+                assert_eq(finish(&lab, j), JOB_FAILED);
+                assert_true(strstr(j->error_message, "its user or working directory has a character that stands for none"));
+                assert_nothing_left(&lab);
+        }
+}
+
 TEST(a_cancelled_one_leaves_nothing) {
         _cleanup_lab_ Lab lab;
         int fds[2];

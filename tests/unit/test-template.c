@@ -270,6 +270,25 @@ TEST(what_a_build_had_started_is_kept) {
         template_free(again);
 }
 
+/* An earlier cubed took them from images and packs. */
+TEST(what_the_bus_can_not_tell_is_left_out) {
+        _cleanup_temp_dir_ TempDir d = temp_dir_make();
+        _cleanup_(template_store_freep) TemplateStore *s = NULL;
+        char json[4096], changed[8192];
+
+        make_template(&d, ONE, "python", 0);
+        (void) snprintf(json, sizeof(json), MADE_TEMPLATE_JSON, ONE, "python", 0U);
+        (void) snprintf(changed, sizeof(changed), "{\"defaults\":{\"env\":[\"A=b\"],\"user\":\"a\\uffff\",\"cwd\":\"/\xf0\x9f\xbf\xbe\"},%s",
+                        json + 1);
+        make_template_json(&d, ONE, changed);
+        assert_ok(template_store_load(&s, d.path));
+        assert_eq(s->n_templates, 1);
+        assert_eq(s->n_warnings, 2);
+        const ExecDefaults *defaults = &s->templates[0]->defaults;
+        assert_true(!defaults->user && !defaults->cwd);
+        assert_streq(defaults->env[0], "A=b");
+}
+
 TEST(broken_directories) {
         _cleanup_temp_dir_ TempDir d = temp_dir_make();
         _cleanup_(template_store_freep) TemplateStore *s = NULL;
