@@ -11,6 +11,9 @@
         "type='signal',sender='" CUBE_BUS_NAME "',path_namespace='" CUBE_BUS_PATH_SANDBOX "',"                          \
         "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged',arg0='" CUBE_BUS_SANDBOX "'"
 
+/* For cubed to say better what it could not say. */
+#define AGAIN_USEC (5 * USEC_PER_SEC)
+
 typedef struct Place {
         char id[SANDBOX_ID_MAX];
         json_object *properties;   /* those that a route is made of */
@@ -22,6 +25,7 @@ struct Ingress {
         Gateway *gateway;
         IngressLink *link;
         sd_bus_slot *matches[4], *asking;
+        sd_event_source *again;    /* when it is asked once more */
         Place **places;            /* by id */
         size_t n_places, room;
         bool known;                /* all of them were told once */
@@ -208,18 +212,34 @@ static int take_all(Ingress *in, sd_bus_message *reply) {
         return r;
 }
 
+static int on_again(sd_event_source *source, uint64_t usec, void *userdata) {
+        ask(userdata);
+        return 0;
+}
+
+/* What is known is as it was, and haproxy that was told nothing yet waits. */
+static void ask_failed(Ingress *in, int r, const char *why) {
+        (void) log_full_errno(LOG_ERR, 0, "The sandboxes could not be asked for, they may not be reachable; it is tried again: %s",
+                              why ?: strerror(-r));
+        in->again = sd_event_source_disable_unref(in->again);
+        r = sd_event_add_time_relative(in->gateway->event, &in->again, CLOCK_MONOTONIC, AGAIN_USEC, 0, on_again, in);
+        if (r < 0)
+                (void) log_full_errno(LOG_ERR, r, "It can't be tried again: %m");
+}
+
 static int on_all(sd_bus_message *reply, void *userdata, sd_bus_error *error) {
+        const sd_bus_error *e = sd_bus_message_get_error(reply);
         Ingress *in = userdata;
 
         in->asking = sd_bus_slot_unref(in->asking);
-        /* Without a cubed there is nothing to be told: what it left runs on, and is reached as it was. */
-        int r = sd_bus_message_is_method_error(reply, NULL) ? 0 : take_all(in, reply);
-        if (sd_bus_message_is_method_error(reply, NULL))
+        /* Without a cubed there is nothing to be told: what it left runs on, and is reached as it was. The next one is seen to come. */
+        if (e && cubed_is_away(e))
                 return 0;
+        int r = e ? -EIO : take_all(in, reply);
         if (r >= 0 && !in->known)
                 r = ingress_link_start(in->link);
         if (r < 0)
-                (void) log_full_errno(LOG_ERR, r, "The sandboxes could not be asked for, they may not be reachable: %m");
+                ask_failed(in, r, e ? e->message : NULL);
         in->known |= r >= 0;
         return 0;
 }
@@ -228,6 +248,7 @@ static void ask(Ingress *in) {
         _cleanup_bus_message_ sd_bus_message *m = NULL;
 
         in->asking = sd_bus_slot_unref(in->asking);
+        in->again = sd_event_source_disable_unref(in->again);
         int r = sd_bus_message_new_method_call(in->gateway->bus, &m, CUBE_BUS_NAME, CUBE_BUS_PATH,
                                                "org.freedesktop.DBus.ObjectManager", "GetManagedObjects");
         /* It begins by itself, or when a client wants something of it. */
@@ -236,7 +257,7 @@ static void ask(Ingress *in) {
         if (r >= 0)
                 r = sd_bus_call_async(in->gateway->bus, &in->asking, m, on_all, in, UINT64_MAX);
         if (r < 0)
-                (void) log_full_errno(LOG_ERR, r, "The sandboxes could not be asked for, they may not be reachable: %m");
+                ask_failed(in, r, NULL);
 }
 
 static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error) {
@@ -319,6 +340,7 @@ Ingress *ingress_free(Ingress *in) {
         for (size_t i = 0; i < ELEMENTSOF(in->matches); i++)
                 sd_bus_slot_unref(in->matches[i]);
         sd_bus_slot_unref(in->asking);
+        sd_event_source_disable_unref(in->again);
         ingress_link_free(in->link);
         for (size_t i = 0; i < in->n_places; i++)
                 place_free(in->places[i]);

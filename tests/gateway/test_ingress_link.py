@@ -4,6 +4,7 @@
 import contextlib
 import queue
 import socket
+import subprocess
 import threading
 
 import pytest
@@ -118,3 +119,20 @@ def test_answers_that_are_none_hold_nobody_up(haproxy, client, answer):
     assert client.create()
     h.answer = good
     wait_for('all routes', lambda: h.next().startswith('commit'), timeout=60)
+
+
+def test_what_cubed_could_not_say_is_asked_for_again(alone):
+    """Until it is known haproxy keeps what it has."""
+    name, path, manager = 'org.cubed.Cube1', '/org/cubed/Cube1', 'org.freedesktop.DBus.ObjectManager'
+    h = Haproxy(alone.ingress_dir / 'control', good)
+    try:
+        alone.host.start(['/usr/bin/python3', '-m', 'dbusmock', '--system', name, path, manager], stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL)
+        wait_for('another try', lambda: alone.log().count('The sandboxes could not be asked for') >= 2, timeout=120)
+        assert h.joined == 0
+        result = alone.host.busctl('call', name, path, 'org.freedesktop.DBus.Mock', 'AddMethod', 'sssss', manager, 'GetManagedObjects', '',
+                                   'a{oa{sa{sv}}}', 'ret = dbus.Dictionary({}, signature="oa{sa{sv}}")')
+        assert result.returncode == 0, result.stderr
+        assert h.next() == 'prompt'
+    finally:
+        h.close()
