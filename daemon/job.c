@@ -230,19 +230,31 @@ int job_new(Manager *m, const char *kind, const char *subject, uid_t owner_uid, 
         return 0;
 }
 
-int job_may_begin(const Manager *m, uid_t owner_uid, const char *tenant, sd_bus_error *error) {
-        size_t max = JOBS_RUNNING_MAX - !isempty(tenant), all = 0, own = 0;
-
+static void count_running(const Manager *m, uid_t owner_uid, const char *tenant, size_t *ret_all, size_t *ret_own) {
+        *ret_all = *ret_own = 0;
         for (size_t i = 0; i < m->n_jobs; i++) {
                 const Job *j = m->jobs[i];
                 if (j->state != JOB_RUNNING)
                         continue;
-                all++;
-                own += tenant_same(j->owner_uid, j->tenant, owner_uid, tenant);
+                (*ret_all)++;
+                *ret_own += tenant_same(j->owner_uid, j->tenant, owner_uid, tenant);
         }
-        if (all >= max)
+}
+
+static bool a_tenant_waits(const Manager *m) {
+        return m->tenant_waits_usec > 0 && now_usec() - m->tenant_waits_usec < JOBS_WAIT_USEC;
+}
+
+int job_may_begin(Manager *m, uid_t owner_uid, const char *tenant, sd_bus_error *error) {
+        size_t max = JOBS_RUNNING_MAX - !isempty(tenant), all, own;
+
+        count_running(m, owner_uid, tenant, &all, &own);
+        if (all >= max) {
+                if (!isempty(tenant) && own == 0)
+                        m->tenant_waits_usec = now_usec();
                 return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%zu templates are being worked on already; wait for one to end", all);
-        if (!isempty(tenant) && own >= max - all)
+        }
+        if (!isempty(tenant) && (own >= max - all || (own > 0 && a_tenant_waits(m))))
                 return sd_bus_error_setf(error, BUS_ERROR_BUSY, "%zu templates of tenant %s are being worked on already; wait for one to end",
                                          own, tenant);
         return 0;

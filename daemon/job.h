@@ -58,9 +58,12 @@ int job_new(Manager *m, const char *kind, const char *subject, uid_t owner_uid, 
             Job **ret);
 /* How many there may be at a time. */
 #define JOBS_RUNNING_MAX 4U
+/* For so long after a tenant with none was refused those that have one are given no other. */
+#define JOBS_WAIT_USEC (600 * USEC_PER_SEC)
 /* 0, or negative with error set. Of a tenant that has a name only where he leaves as many to the other ones, and one to whoever is
- * none: a build may take as long as its steps like. */
-int job_may_begin(const Manager *m, uid_t owner_uid, const char *tenant, sd_bus_error *error);
+ * none: a build may take as long as its steps like. Two of them would have all that there are for tenants, so that none has a
+ * second one while a third waits. */
+int job_may_begin(Manager *m, uid_t owner_uid, const char *tenant, sd_bus_error *error);
 /* Whose of the owner's it is; before anybody else knows of it. */
 void job_set_tenant(Job *j, const char *tenant);
 /* Closes the log's readers, removes it from the manager. Its files go with it only once it ended. */

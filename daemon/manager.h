@@ -52,6 +52,7 @@ struct Manager {
         SnapshotStore *snapshots;
         Job **jobs;
         size_t n_jobs, n_jobs_allocated;
+        uint64_t tenant_waits_usec; /* when a tenant without a job was last told to wait for one to end; 0: never */
 
         StoreClient *store;
         NetClient *net;

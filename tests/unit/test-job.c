@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "daemon/job.h"
 #include "daemon/manager.h"
@@ -28,6 +29,7 @@ static void setup(void) {
         }
         while (manager.n_jobs > 0)
                 job_free(manager.jobs[0]);
+        manager.tenant_waits_usec = 0;
         (void) nftw(dir, remove_entry, 8, FTW_DEPTH|FTW_PHYS);
         (void) mkdir(dir, 0700);
         assert_ok(manager_load_jobs(&manager));
@@ -156,6 +158,33 @@ TEST(one_tenant_leaves_room_for_the_others_and_all_of_them_for_the_host) {
         assert_true(begin(0, NULL) && !begin(0, NULL));
         job_done(first, "tttttttttttt");
         assert_true(!begin(1000, "acme") && !begin(1000, "other") && begin(0, NULL));
+}
+
+TEST(two_tenants_do_not_keep_the_others_waiting) {
+        setup();
+        Job *one = begin(1000, "acme"), *two = begin(1000, "acme"), *three = begin(1000, "evil");
+        assert_true(one && two && three && !begin(1000, "other"));
+        /* Who asks most often does not win. */
+        job_done(one, "tttttttttttt");
+        assert_true(!begin(1000, "acme") && !begin(1000, "evil") && begin(1000, "other"));
+        job_done(two, "tttttttttttt");
+        assert_true(!begin(1000, "evil") && begin(1000, "acme"));
+        /* Later one that is alone has what he had. */
+        job_done(three, "tttttttttttt");
+        assert_true(!begin(1000, "acme"));
+        while (manager.n_jobs > 0)
+                job_free(manager.jobs[0]);
+        manager.tenant_waits_usec = now_usec() - JOBS_WAIT_USEC;
+        assert_true(begin(1000, "acme") && begin(1000, "acme"));
+}
+
+TEST(a_tenant_that_has_one_waits_behind_nobody) {
+        setup();
+        assert_true(begin(1000, "acme") && begin(1000, "acme") && !begin(1000, "acme"));
+        assert_true(begin(1000, "other") && !begin(1000, "other"));
+        while (manager.n_jobs > 0)
+                job_free(manager.jobs[0]);
+        assert_true(begin(1000, "acme") && begin(1000, "acme"));
 }
 
 TEST(who_is_no_tenant_may_have_all) {
