@@ -81,13 +81,14 @@ static void serve(const Reach *reach, int fd) {
                 pump(fd, out_fd);
 }
 
-static void start_child(const Reach *reach, int link_fd, int listen_fd, int fd) {
+/* Whether there is one more. */
+static bool start_child(const Reach *reach, int link_fd, int listen_fd, int fd) {
         pid_t self = getpid(), pid = fork();
 
         if (pid != 0) {
                 if (pid < 0)
                         fprintf(stderr, "A connection could not be served: %s\n", strerror(errno));
-                return;
+                return pid > 0;
         }
         (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() == self) {
@@ -121,8 +122,7 @@ static void run(const Reach *reach, int link_fd, int listen_fd) {
                 _cleanup_close_ int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
                 if (fd < 0)
                         return;
-                start_child(reach, link_fd, listen_fd, fd);
-                n_children++;
+                n_children += start_child(reach, link_fd, listen_fd, fd);
         }
 }
 

@@ -5,6 +5,7 @@ password, into the hands of a fake core that says what it was given."""
 import contextlib
 import http.server
 import random
+import resource
 import socket
 import ssl
 import struct
@@ -321,6 +322,7 @@ def relay():
 
 def ask_relay(connect, host, port):
     s = connect()
+    s.settimeout(60)
     s.sendall(b'\5\1\0\5\1\0\3' + bytes([len(host)]) + host.encode() + struct.pack('>H', port))
     answer = b''
     while len(answer) < 12 and (more := s.recv(12 - len(answer))):
@@ -383,6 +385,25 @@ def test_what_is_no_request_of_socks_is_not_answered(relay, hello):
             while more := s.recv(100):
                 answer += more
     assert answer in (b'', b'\5\0')
+
+
+def limit_processes(relay, most):
+    """Of its user, who may."""
+    subprocess.run(['prlimit', f'--pid={relay}', f'--nproc={most}:'], check=True, user=RELAY_USER, group=RELAY_USER, extra_groups=[])
+
+
+def test_a_relay_counts_only_children_that_there_are(relay):
+    connect, _, process = relay('127.0.0.1')
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        port = server.getsockname()[1]
+        soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+        limit_processes(process.pid, 0)
+        # As many as it has at a time.
+        for _ in range(64):
+            with connect() as s:
+                assert s.recv(1) == b''
+        limit_processes(process.pid, 'unlimited' if soft == resource.RLIM_INFINITY else soft)
+        assert ask_relay(connect, '127.0.0.1', port)[1] == 0
 
 
 def test_a_relay_ends_with_its_connection(relay):
