@@ -145,7 +145,8 @@ int image_fetch_start(sd_event *e, const ImageFetchSpec *spec, ImageFetchLog log
                 r = sd_event_add_time_relative(e, &f->timer, CLOCK_MONOTONIC, spec->timeout_usec, 0, on_timer, f);
         if (r < 0) {
                 image_fetch_free(f);
-                return r;
+                /* systemd closes what is one too many (MaxConnections=) as soon as it has come. */
+                return r == -EPIPE || r == -ECONNRESET ? -EAGAIN : r;
         }
         *ret = f;
         return 0;
