@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source tree itself: scripts pass shellcheck, nothing includes what it must not, and merges are whole."""
+"""The source tree itself: scripts pass shellcheck, nothing includes what it must not, merges are whole, and each test is run."""
 
 import pathlib
 import re
@@ -46,3 +46,12 @@ def test_claims_of_security_name_tests_that_are_there():
         name, _, function = claim.partition("::")
         text = (TREE / name).read_text()
         assert not function or f"def {function}(" in text, claim
+
+
+@pytest.mark.parametrize("folder", ["tests/dbus", "tests/gateway"])
+def test_each_file_of_tests_is_run(folder):
+    """By meson, or by dev/test."""
+    listed = (TREE / folder / "meson.build").read_text()
+    named = (TREE / "dev/test").read_text()
+    for path in (TREE / folder).glob("test_*.py"):
+        assert f"'{path.stem.removeprefix('test_')}'" in listed or f"{folder}/{path.name}" in named, path.name
