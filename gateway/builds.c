@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "gateway/bus-json.h"
 #include "gateway/builds.h"
+#include "gateway/cubed.h"
 #include "gateway/json-maker.h"
 #include "gateway/log.h"
 #include "gateway/template-json.h"
@@ -16,7 +17,7 @@
 #define READ_SIZE 16384U
 #define MEBIBYTE (1024U * 1024U)
 #define ASK_USEC (100 * USEC_PER_MSEC)
-#define UNWANTED_MAX 256U
+#define NAMELESS_MAX 256U
 /* One that is not started keeps its place so long. */
 #define WAITING_USEC (UINT64_C(2) * 60 * 60 * USEC_PER_SEC)
 
@@ -24,8 +25,8 @@ struct Builds {
         Gateway *gateway;
         Build *first;              /* the newest */
         size_t n;
-        json_object *unwanted;     /* ids of templates that are to be removed, one after the other */
-        sd_bus_slot *removing;
+        json_object *nameless;     /* ids of templates that are to be removed, one after the other */
+        sd_bus_slot *discarding;
 };
 
 const char *build_state_to_string(BuildState s) {
@@ -44,8 +45,8 @@ int builds_new(Gateway *g, Builds **ret) {
                 return -ENOMEM;
 
         b->gateway = g;
-        b->unwanted = json_object_new_array();
-        if (!b->unwanted) {
+        b->nameless = json_object_new_array();
+        if (!b->nameless) {
                 free(b);
                 return -ENOMEM;
         }
@@ -91,8 +92,8 @@ Builds *builds_free(Builds *b) {
 
         while (b->first)
                 build_free(b->first);
-        sd_bus_slot_unref(b->removing);
-        json_object_put(b->unwanted);
+        sd_bus_slot_unref(b->discarding);
+        json_object_put(b->nameless);
         free(b);
         return NULL;
 }
@@ -234,70 +235,83 @@ void build_fail(Build *b, const char *why, const char *step) {
         build_over(b, BUILD_ERROR);
 }
 
-/* Builds of the same name that no tag stands for any more are removed, as is what has no name at all. What is in use stays until
- * the next build. */
+/* Builds of the same name that no tag stands for any more lose their own name, too. Nobody of the tenant's can name them then, but
+ * who did so just before may be about to use one: it goes with the next build of the tenant's that is ready. */
 
-/* A tag stands for it, or it is this one. */
-static bool is_wanted(json_object *names, const Build *b, const char *cubed_id) {
+static bool has_tag(json_object *names, const Build *b, const char *cubed_id) {
         TemplateName n;
 
         for (size_t i = 0; i < json_object_array_length(names); i++)
-                if (template_name_parse(json_object_array_get_idx(names, i), b->tenant, b->gateway->uid, &n) && n.own &&
-                    (!n.is_build || streq(n.tag, b->id)) && streq(n.cubed_id, cubed_id))
+                if (template_name_parse(json_object_array_get_idx(names, i), b->tenant, b->gateway->uid, &n) && n.own && !n.is_build &&
+                    streq(n.cubed_id, cubed_id))
                         return true;
         return false;
 }
 
-static void remove_next(Builds *b);
+static void forget(const Build *b, const TemplateName *n) {
+        char name[CUBED_NAME_MAX];
 
-/* Or it is in use. */
-static int on_removed(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        template_cubed_name(b->tenant, n->name, n->tag, name);
+        int k = sd_bus_call_method_async(b->gateway->bus, NULL, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER, "AliasTemplate", NULL,
+                                         NULL, "ss", name, "");
+        if (k < 0)
+                (void) log_full_errno(LOG_WARNING, k, "The name %s could not be taken away: %m", name);
+}
+
+static void forget_others(const Build *b) {
+        TemplateName n;
+
+        for (size_t i = 0; i < json_object_array_length(b->names); i++)
+                if (template_name_parse(json_object_array_get_idx(b->names, i), b->tenant, b->gateway->uid, &n) && n.is_build &&
+                    streq(n.name, b->request.name) && !streq(n.tag, b->id) && !has_tag(b->names, b, n.cubed_id))
+                        forget(b, &n);
+}
+
+static void discard_next(Builds *b);
+
+static int on_discarded(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
+        const sd_bus_error *e = sd_bus_message_get_error(reply);
         Builds *b = userdata;
 
-        b->removing = sd_bus_slot_unref(b->removing);
-        remove_next(b);
+        if (e && !cubed_is_away(e) && !sd_bus_error_has_names(e, BUS_ERROR_TEMPLATE_IN_USE, BUS_ERROR_NO_SUCH_TEMPLATE, BUS_ERROR_BUSY))
+                (void) log_full_errno(LOG_WARNING, 0, "A template that has no name any more could not be removed: %s", strempty(e->message));
+        b->discarding = sd_bus_slot_unref(b->discarding);
+        discard_next(b);
         return 1;
 }
 
-/* One at a time: cubed asks polkit for each, and denies others what they ask for beyond a few; see cubed.c. */
-static void remove_next(Builds *b) {
-        while (!b->removing && json_object_array_length(b->unwanted) > 0) {
-                const char *id = json_object_get_string(json_object_array_get_idx(b->unwanted, 0));
-                int k = sd_bus_call_method_async(b->gateway->bus, &b->removing, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
-                                                 "RemoveTemplate", on_removed, b, "s", id);
+/* One at a time: cubed has a process take each away. */
+static void discard_next(Builds *b) {
+        while (!b->discarding && json_object_array_length(b->nameless) > 0) {
+                const char *id = json_object_get_string(json_object_array_get_idx(b->nameless, 0));
+                int k = sd_bus_call_method_async(b->gateway->bus, &b->discarding, CUBE_BUS_NAME, CUBE_BUS_PATH, CUBE_BUS_MANAGER,
+                                                 "RemoveTemplate", on_discarded, b, "s", id);
                 if (k < 0)
                         (void) log_full_errno(LOG_WARNING, k, "Template %s could not be removed: %m", id);
-                (void) json_object_array_del_idx(b->unwanted, 0, 1);
+                (void) json_object_array_del_idx(b->nameless, 0, 1);
         }
 }
 
-/* What there is no room for, the next build sees to. */
-static void forget(Builds *b, const char *cubed_id) {
-        size_t n = json_object_array_length(b->unwanted);
+/* What there is no room for, the next one sees to. */
+static void discard(Builds *b, const char *cubed_id) {
+        size_t n = json_object_array_length(b->nameless);
 
         for (size_t i = 0; i < n; i++)
-                if (streq(json_object_get_string(json_object_array_get_idx(b->unwanted, i)), cubed_id))
+                if (streq(json_object_get_string(json_object_array_get_idx(b->nameless, i)), cubed_id))
                         return;
-        if (n < UNWANTED_MAX && json_append(b->unwanted, json_object_new_string(cubed_id)))
-                remove_next(b);
+        if (n < NAMELESS_MAX && json_append(b->nameless, json_object_new_string(cubed_id)))
+                discard_next(b);
+}
+
+void builds_discard_nameless(Builds *b, const char *tenant, json_object *names) {
+        for (size_t i = 0; i < json_object_array_length(names); i++) {
+                const char *id = template_nameless_id(json_object_array_get_idx(names, i), tenant, b->gateway->uid);
+                if (id)
+                        discard(b, id);
+        }
 }
 
 static int ask_names(Build *b, const char *after);
-
-void build_forget_others(const Build *b, json_object *names) {
-        uint32_t uid = b->gateway->uid;
-        TemplateName n;
-
-        for (size_t i = 0; i < json_object_array_length(names); i++) {
-                json_object *entry = json_object_array_get_idx(names, i);
-                const char *id = template_nameless_id(entry, b->tenant, uid);
-                if (!id && template_name_parse(entry, b->tenant, uid, &n) && n.is_build && streq(n.name, b->request.name) &&
-                    !is_wanted(names, b, n.cubed_id))
-                        id = n.cubed_id;
-                if (id)
-                        forget(b->builds, id);
-        }
-}
 
 static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_error) {
         json_object *found = NULL;
@@ -314,8 +328,10 @@ static int on_names(sd_bus_message *reply, void *userdata, sd_bus_error *ret_err
         json_object_put(found);
         if (k >= 0 && *next)
                 k = ask_names(b, next);
-        else if (k >= 0)
-                build_forget_others(b, b->names);
+        else if (k >= 0) {
+                builds_discard_nameless(b->builds, b->tenant, b->names);
+                forget_others(b);
+        }
         /* The next build sees to it. */
         if (k < 0 || !*next) {
                 json_object_put(b->names);

@@ -61,8 +61,8 @@ bool builds_append_open(Builds *b, const char *tenant, const char *template_id, 
 bool builds_is_asking(const Builds *b);
 /* What cubed was asked with is not needed any more. */
 void build_source_done(Build *b);
-/* names: of all of the tenant's templates. Removes those of its name that no tag stands for, and all without a name. */
-void build_forget_others(const Build *b, json_object *names);
+/* names: of all of the tenant's templates. Removes those that have none, if nothing stands on them. */
+void builds_discard_nameless(Builds *b, const char *tenant, json_object *names);
 /* cubed has a job for it. */
 void build_follow(Build *b, const char *job);
 /* It came to nothing before there was one, or it is known by other ways. */

@@ -19,7 +19,7 @@ typedef struct GatewayConfig {
         size_t body_max;             /* BodyMax=1M */
         uint64_t upload_max;         /* UploadMax=2G: the files of one step */
         uint64_t uploads_max;        /* UploadsMax=8G: all that is kept of a tenant's */
-        uint32_t templates_max;      /* TemplatesMax=64: of a tenant, with those under way */
+        uint32_t templates_max;      /* TemplatesMax=64: of a tenant, with those under way; as many without a name */
         char image_registries[IMAGE_LIST_MAX]; /* ImageRegistries=docker.io ...: what clients may have fetched; empty: nothing */
         char image_networks[IMAGE_LIST_MAX];   /* ImageNetworks=: special ranges in which registries may be */
         uint64_t image_max;          /* ImageMax=8G: of one, as it comes */

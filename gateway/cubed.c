@@ -4,8 +4,7 @@
 #include "gateway/log.h"
 
 #define OUTSTANDING_MAX 100U
-/* Of those for which cubed asks polkit: it has eight questions of a client open at most, and denies what comes beyond. One is left
- * for builds of images, and one for templates that nobody wants any more. */
+/* Of those for which cubed asks polkit: it has eight questions of a client open at most, and denies what comes beyond. */
 #define ASKING_MAX 6U
 /* One tenant's of them: a create takes long, and the next tenant's begins at once. */
 #define ASKING_SHARE_MAX 4U

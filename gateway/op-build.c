@@ -171,14 +171,19 @@ static void start_build(Request *r, const BuildSpec *s) {
 
 /* With those that are being built: any number may be started before the first of them is there. */
 static bool is_room(Request *r) {
-        size_t max = r->gateway->config.templates_max;
+        size_t max = r->gateway->config.templates_max, named, nameless;
 
-        if (template_names_count(r->names, r->tenant, r->gateway->uid) + builds_count_building(r->gateway->builds, r->tenant) < max)
+        template_names_count(r->names, r->tenant, r->gateway->uid, &named, &nameless);
+        if (named + builds_count_building(r->gateway->builds, r->tenant) >= max)
+                request_reply_error(r, MHD_HTTP_FORBIDDEN, "This tenant has %zu builds of templates with those under way, as many as "
+                                    "TemplatesMax= allows; delete some first", max);
+        else if (nameless >= max) {
+                /* What was in use may be so no more; then there is room the next time. */
+                builds_discard_nameless(r->gateway->builds, r->tenant, r->names);
+                request_reply_error(r, MHD_HTTP_FORBIDDEN, "This tenant has %zu builds of templates that others took the place of, as many "
+                                    "as TemplatesMax= allows; remove the sandboxes and snapshots that stand on them, then try again", nameless);
+        } else
                 return true;
-        /* What was in use as another one took its place may be so no more; then there is room the next time. */
-        build_forget_others(r->build, r->names);
-        request_reply_error(r, MHD_HTTP_FORBIDDEN, "This tenant has %zu builds of templates with those under way, as many as "
-                            "TemplatesMax= allows; delete some first", max);
         return false;
 }
 

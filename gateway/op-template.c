@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "gateway/builds.h"
 #include "gateway/json-maker.h"
 #include "gateway/list-query.h"
 #include "gateway/op-common.h"
@@ -236,6 +237,7 @@ static void remove_next(Request *r) {
                     streq(n.name, r->template.name))
                         break;
         if (r->n_done == json_object_array_length(r->names)) {
+                builds_discard_nameless(r->gateway->builds, r->tenant, r->names);
                 request_reply(r, MHD_HTTP_NO_CONTENT);
                 return;
         }

@@ -112,21 +112,20 @@ const char *template_nameless_id(json_object *entry, const char *tenant, uint32_
         return json_object_get_string(json_object_array_get_idx(entry, 2));
 }
 
-size_t template_names_count(json_object *names, const char *tenant, uint32_t uid) {
+void template_names_count(json_object *names, const char *tenant, uint32_t uid, size_t *ret_named, size_t *ret_nameless) {
         const char *last = "";
         TemplateName n;
-        size_t k = 0;
 
+        *ret_named = *ret_nameless = 0;
         for (size_t i = 0; i < json_object_array_length(names); i++) {
                 json_object *entry = json_object_array_get_idx(names, i);
-                const char *id = template_name_parse(entry, tenant, uid, &n) && n.own ? n.cubed_id
-                                                                                     : template_nameless_id(entry, tenant, uid);
-                if (!id || streq(id, last))
+
+                *ret_nameless += !!template_nameless_id(entry, tenant, uid);
+                if (!template_name_parse(entry, tenant, uid, &n) || !n.own || streq(n.cubed_id, last))
                         continue;
-                last = id;
-                k++;
+                last = n.cubed_id;
+                (*ret_named)++;
         }
-        return k;
 }
 
 static bool is_meant(const TemplateName *n, const char *tenant, const TemplateRef *ref) {

@@ -43,8 +43,8 @@ bool template_name_parse(json_object *entry, const char *tenant, uint32_t uid, T
 
 /* Of an entry ["", uid, id, tenant] of that tenant's; NULL: it is none. Borrowed. */
 const char *template_nameless_id(json_object *entry, const char *tenant, uint32_t uid);
-/* Templates of the tenant's among the names, those without one as well. What one is called stands together. */
-size_t template_names_count(json_object *names, const char *tenant, uint32_t uid);
+/* Templates of the tenant's among the names, with and without one. What one is called stands together. */
+void template_names_count(json_object *names, const char *tenant, uint32_t uid, size_t *ret_named, size_t *ret_nameless);
 
 typedef struct TemplateFound {
         char name[TEMPLATE_REF_MAX];

@@ -515,32 +515,60 @@ def start_when_there_is_room(client, build):
     gw.wait_for('room', lambda: client.raw('POST', path, body).status == 202)
 
 
-def test_a_name_that_is_built_again_leaves_nothing(gateway, client):
+def nameless(gateway):
+    """Ids of those of all tenants that have lost their names."""
+    reply = gateway.host.busctl('--json=short', 'call', 'org.cubed.Cube1', '/org/cubed/Cube1', 'org.freedesktop.DBus.ObjectManager',
+                                'GetManagedObjects')
+    assert reply.returncode == 0, reply.stderr
+    templates = [i['org.cubed.Cube1.Template'] for i in gw.json.loads(reply.stdout)['data'][0].values() if 'org.cubed.Cube1.Template' in i]
+    return {t['Id']['data'] for t in templates if t['Owner']['data'] == gw.UID and not t['Name']['data'] and not t['Aliases']['data']}
+
+
+def test_a_name_that_is_built_again_leaves_what_it_stood_for_to_the_next_build(gateway, client):
+    """Who just asked for it by name finds it there."""
     before = stored(gateway)
     last = built(client, 'again')
     for _ in range(3):
         build = built(client, 'again')
         until_gone(client, last, 'again')
+        gw.wait_for('the end of the one before', lambda: len(stored(gateway) - before) == 2)
         last = build
-    assert len(stored(gateway) - before) == 1
     assert client.call('GET', f"/templates/aliases/again:{last['buildID']}")['templateID'] == last['templateID']
+    client.call('DELETE', '/templates/again', status=204)
+    gw.wait_for('the end of both', lambda: stored(gateway) == before)
 
 
-def test_what_a_sandbox_stands_on_stays_and_counts(gateway, configured):
-    configured('TemplatesMax=2')
-    client = gateway.client()
+def test_what_a_sandbox_stands_on_stays_and_counts(gateway, client, configured):
+    """Of what has no name any more a tenant has as many as of what has one."""
+    before = nameless(gateway)
     first = built(client, 'held')
     sandbox = client.create(templateID='held')
-    second = built(client, 'held')
-    third = ask(client, 'held')
-    start(client, third, 403)
-    assert {b['buildID'] for b in client.call('GET', '/templates/held')['builds'] if b['status'] == 'ready'} == {
-        first['buildID'], second['buildID']}
-    client.call('DELETE', f'/sandboxes/{sandbox}', status=204)
-    start_when_there_is_room(client, third)
-    assert wait(client, third)['status'] == 'ready'
+    built(client, 'held')
     until_gone(client, first, 'held')
-    until_gone(client, second, 'held')
+    client.call('DELETE', '/templates/held', status=204)
+    held = nameless(gateway) - before
+    assert len(held) == 1
+    configured('TemplatesMax=1')
+    other = ask(client, 'other')
+    assert b'that others took the place of' in start(client, other, 403).body
+    assert held <= nameless(gateway)
+    client.call('DELETE', f'/sandboxes/{sandbox}', status=204)
+    start_when_there_is_room(client, other)
+    assert wait(client, other)['status'] == 'ready' and not held & stored(gateway)
+
+
+def test_what_an_admin_gave_a_name_stays(gateway, client):
+    before = stored(gateway)
+    build = built(client, 'pinned')
+    kept, = stored(gateway) - before
+    reply = gateway.host.call('/org/cubed/Cube1', 'Manager', 'AliasTemplate', 'ss', 'keepme:latest', kept, uid=0)
+    assert reply.returncode == 0, reply.stderr
+    for _ in range(2):
+        last, build = build, built(client, 'pinned')
+        until_gone(client, last, 'pinned')
+    client.call('DELETE', '/templates/pinned', status=204)
+    assert kept in stored(gateway)
+    assert gateway.host.call('/org/cubed/Cube1', 'Manager', 'RemoveTemplate', 's', kept, uid=0).returncode == 0
 
 
 def test_what_has_no_name_counts_and_goes(gateway, configured):
