@@ -171,8 +171,10 @@ static void pay_debts(Sandbox *s) {
 static void on_resumed(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
         Sandbox *s = userdata;
 
-        if (error >= 0)
+        if (error >= 0) {
                 pay_debts(s);
+                vmm_client_let_go(s->priv->vmm);
+        }
         if (error >= 0 || error == -ECONNRESET || s->priv->exited)
                 return;
         log_warning("Sandbox %s was paused when cubed ended and can't be made to run again, ending it: %s", s->id, message);
@@ -213,10 +215,14 @@ static void settle(Sandbox *s, VmmClient *c, const Hello *h) {
         if (r != 0) {
                 if (r > 0 && !*s->priv->rollback_id)
                         open_network(s);
+                /* Else it is let go as it has been put back. */
+                if (r == 1)
+                        vmm_client_let_go(c);
                 return;
         }
         if (h->state != VMM_STATE_PAUSED) {
                 pay_debts(s);
+                vmm_client_let_go(c);
                 return;
         }
         r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, answer_usec(s), on_resumed, s);
@@ -251,6 +257,8 @@ static int connect_vmm(Sandbox *s) {
         int r = sandbox_connect(s);
         if (r < 0)
                 return r;
+        /* It may be paused. What is for its guest waits until it runs. */
+        vmm_client_hold(s->priv->vmm);
         return vmm_client_call(s->priv->vmm, VMM_OP_HELLO, NULL, NULL, 0, answer_usec(s), on_hello, s);
 }
 

@@ -6,9 +6,10 @@ import glob
 import os
 import signal
 
+import dbus.lowlevel
 import pytest
 
-from cubetest import bus, crash, ctl_ok, options, prop, sandbox, sandbox_ids, wait_for
+from cubetest import NAME, ROOT, SANDBOX, bus, crash, ctl_ok, manager, options, prop, sandbox, sandbox_ids, wait_for
 from snapshots import counting, goes_on, put, sector
 from test_pause import KEPT, pause, resume
 from test_restart import restart
@@ -76,6 +77,37 @@ def test_while_memory_is_saved(clean_again, again):
             again()
             assert job.exception()
         assert prop(sandbox_id, "State") == "running"
+        paused_or_running(sandbox_id)
+
+
+def ask(connection, sandbox_id, *argv):
+    """An Exec that has come to cubed when this returns. To be waited for, with its reply in the list behind it."""
+    m = dbus.lowlevel.MethodCallMessage(NAME, f"{ROOT}/sandbox/{sandbox_id}", SANDBOX, "Exec")
+    m.append(argv, options({}), signature="asa{sv}")
+    replies = []
+    pending = connection.send_message_with_reply(m, replies.append, 300)
+    manager(connection).ListTemplates()
+    return pending, replies
+
+
+def test_what_is_asked_while_it_is_taken_over_waits_until_it_runs(clean_again):
+    """Of one that was paused to be saved when cubed died, and whose VMM takes its time to say so."""
+    with counting() as sandbox_id:
+        put(sandbox_id, 30, "kept")
+        vmm, stored, connection = prop(sandbox_id, "VMMPID"), stored_pid(), bus()
+        os.kill(stored, signal.SIGSTOP)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            job = pool.submit(lambda: sandbox(sandbox_id, bus()).Pause(options({}), timeout=60))
+            wait_for("its state to be saved", lambda: any(os.path.getsize(f) > 0 for f in glob.glob(f"{SNAPSHOTS}/.new-*/state")))
+            os.kill(vmm, signal.SIGSTOP)
+            try:
+                crash()
+                pending, replies = ask(connection, sandbox_id, "count")
+            finally:
+                os.kill(vmm, signal.SIGCONT)
+            assert job.exception()
+        pending.block()
+        assert not isinstance(replies[0], dbus.lowlevel.ErrorMessage), replies[0].get_args_list()
         paused_or_running(sandbox_id)
 
 
