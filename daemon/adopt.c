@@ -171,10 +171,8 @@ static void pay_debts(Sandbox *s) {
 static void on_resumed(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {
         Sandbox *s = userdata;
 
-        if (error >= 0) {
+        if (error >= 0)
                 pay_debts(s);
-                vmm_client_let_go(s->priv->vmm);
-        }
         if (error >= 0 || error == -ECONNRESET || s->priv->exited)
                 return;
         log_warning("Sandbox %s was paused when cubed ended and can't be made to run again, ending it: %s", s->id, message);
@@ -226,8 +224,12 @@ static void settle(Sandbox *s, VmmClient *c, const Hello *h) {
                 return;
         }
         r = vmm_client_call(c, VMM_OP_RESUME, NULL, NULL, 0, answer_usec(s), on_resumed, s);
-        if (r < 0)
+        if (r < 0) {
                 on_resumed(c, r, strerror(-r), NULL, s);
+                return;
+        }
+        /* Behind that, and not behind its answer: by then a snapshot that waited for its turn may hold what comes. */
+        vmm_client_let_go(c);
 }
 
 static void on_hello(VmmClient *c, int error, const char *message, const PacketBody *body, void *userdata) {

@@ -9,7 +9,7 @@ import signal
 import dbus.lowlevel
 import pytest
 
-from cubetest import NAME, ROOT, SANDBOX, bus, crash, ctl_ok, manager, options, prop, sandbox, sandbox_ids, wait_for
+from cubetest import NAME, ROOT, SANDBOX, bus, crash, ctl_ok, manager, options, prop, remove_snapshot, sandbox, sandbox_ids, wait_for
 from snapshots import counting, goes_on, put, sector
 from test_pause import KEPT, pause, resume
 from test_restart import restart
@@ -80,10 +80,10 @@ def test_while_memory_is_saved(clean_again, again):
         paused_or_running(sandbox_id)
 
 
-def ask(connection, sandbox_id, *argv):
-    """An Exec that has come to cubed when this returns. To be waited for, with its reply in the list behind it."""
-    m = dbus.lowlevel.MethodCallMessage(NAME, f"{ROOT}/sandbox/{sandbox_id}", SANDBOX, "Exec")
-    m.append(argv, options({}), signature="asa{sv}")
+def ask(connection, sandbox_id, member, signature, *args):
+    """A call that has come to cubed when this returns. To be waited for, with its reply in the list behind it."""
+    m = dbus.lowlevel.MethodCallMessage(NAME, f"{ROOT}/sandbox/{sandbox_id}", SANDBOX, member)
+    m.append(*args, signature=signature)
     replies = []
     pending = connection.send_message_with_reply(m, replies.append, 300)
     manager(connection).ListTemplates()
@@ -102,13 +102,18 @@ def test_what_is_asked_while_it_is_taken_over_waits_until_it_runs(clean_again):
             os.kill(vmm, signal.SIGSTOP)
             try:
                 crash()
-                pending, replies = ask(connection, sandbox_id, "count")
+                asked = [ask(connection, sandbox_id, "Exec", "asa{sv}", ["count"], options({})),
+                         ask(connection, sandbox_id, "Snapshot", "a{sv}", options({})),
+                         ask(connection, sandbox_id, "Exec", "asa{sv}", ["count"], options({}))]
             finally:
                 os.kill(vmm, signal.SIGCONT)
             assert job.exception()
-        pending.block()
-        assert not isinstance(replies[0], dbus.lowlevel.ErrorMessage), replies[0].get_args_list()
+        for pending, replies in asked:
+            pending.block()
+            assert not isinstance(replies[0], dbus.lowlevel.ErrorMessage), replies[0].get_args_list()
         paused_or_running(sandbox_id)
+        taken = str(asked[1][1][0].get_args_list()[0])
+    remove_snapshot(taken)
 
 
 @pytest.mark.parametrize("delay", [0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1])
