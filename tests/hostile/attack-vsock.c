@@ -3,6 +3,7 @@
 
 #include "base/agent-proto.h"
 #include "hostile.h"
+#include "tests/payload/clock.h"
 #include "tests/payload/vsock-packet.h"
 
 #define RX_BUFFERS 32U
@@ -14,8 +15,6 @@
 #define NOBODY 4242U
 #define GUEST_CID 3U
 #define WINDOW (1U << 18)
-/* Looks, each of which is a microsecond or more. */
-#define PATIENCE 3000000U
 
 static Raw r;
 
@@ -70,7 +69,7 @@ static Outcome send_data(uint32_t src_port, uint32_t dst_port, uint32_t bytes) {
 static Packet receive(void) {
         uint32_t head, len;
 
-        for (unsigned i = 0; i < PATIENCE; i++) {
+        for (uint64_t end = 0; clock_patient(&end);) {
                 if (ring_take(&r.rings[QUEUE_RX], &head, &len)) {
                         Packet p;
 
@@ -276,7 +275,7 @@ static bool send_burst(uint64_t *answers) {
 
         tx->avail[1] = (uint16_t) (tx->avail[1] + TX_PACKETS);
         ring_kick(tx);
-        for (unsigned i = 0; i < PATIENCE && tx->used[1] != tx->avail[1]; i++)
+        for (uint64_t end = 0; tx->used[1] != tx->avail[1] && clock_patient(&end);)
                 *answers += count_answers();
         return tx->used[1] == tx->avail[1];
 }
@@ -297,7 +296,7 @@ static void connections(const char *what, uint32_t n, uint32_t dst_port) {
                         return;
                 }
         }
-        for (unsigned i = 0; i < PATIENCE && answers < n; i++)
+        for (uint64_t end = 0; answers < n && clock_patient(&end);)
                 answers += count_answers();
         say_number(what, "answers", answers);
 }

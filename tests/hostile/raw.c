@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "raw.h"
+#include "tests/payload/clock.h"
 #include "tests/payload/start-info.h"
 #include "tests/payload/vsock-packet.h"
 
-/* Looks at a ring before a device is called dead, each with an exit in it. */
-#define PATIENCE 200000U
+/* Looks at a ring for one at its device, which is an exit. */
 #define LOOKS_PER_STATUS 16U
 #define GUEST_CID 3U
 #define NET_HEADER_BYTES 12U
@@ -191,9 +191,10 @@ bool ring_take(Ring *ring, uint32_t *ret_head, uint32_t *ret_len) {
 }
 
 Outcome raw_wait(Raw *r, Ring *ring, uint32_t *ret_len) {
+        uint64_t end = 0;
         uint32_t head;
 
-        for (unsigned i = 0; i < PATIENCE; i++) {
+        for (unsigned i = 0; clock_patient(&end); i++) {
                 if (ring_take(ring, &head, ret_len))
                         return OUTCOME_USED;
                 if (i % LOOKS_PER_STATUS == 0 && virtio_status(&r->device) & STATUS_NEEDS_RESET)

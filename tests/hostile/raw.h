@@ -5,8 +5,8 @@
  * write. It has rings of its own that the payload's drivers don't know; who opened vsock
  * takes the agent's connections down and has to agent_restart() at the end (hostile.c does).
  *
- * What attacks use of the machine is in here, in smp.h and in payload/lib.h, so that the same attacks can be built into
- * something else that runs in a guest's kernel. */
+ * What attacks use of the machine is in here, in smp.h, in payload/lib.h and in payload/clock.h, so that the same attacks
+ * can be built into something else that runs in a guest's kernel. */
 
 #include "tests/payload/virtio.h"
 
@@ -107,7 +107,7 @@ bool ring_take(Ring *ring, uint32_t *ret_head, uint32_t *ret_len);
 typedef enum Outcome {
         OUTCOME_USED,             /* the device gave a chain back */
         OUTCOME_STOPPED,          /* it needs a reset */
-        OUTCOME_NOTHING,          /* neither, for as long as anybody would wait */
+        OUTCOME_NOTHING,          /* neither, for a minute */
 } Outcome;
 
 /* What comes of what was offered. */

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "smp.h"
+#include "tests/payload/clock.h"
 
 #define AP_PAGE 0x8000U
 #define AP_ID 1U
 #define MSR_X2APIC_ICR 0x830U
 #define ICR_INIT 0x4500U
 #define ICR_STARTUP 0x4600U
-/* In looks, each of which takes a microsecond or more. */
-#define PATIENCE 2000000U
 
 extern const uint8_t ap_code[], ap_code_end[];
 void ap_main(void);
@@ -44,7 +43,7 @@ bool smp_start(void) {
         memcpy((void *) (uint64_t) AP_PAGE, ap_code, (size_t) (ap_code_end - ap_code));
         send(ICR_INIT);
         send(ICR_STARTUP | AP_PAGE >> 12);
-        for (uint32_t i = 0; i < PATIENCE && !up; i++)
+        for (uint64_t end = 0; !up && clock_patient(&end);)
                 pause_cpu();
         return up;
 }

@@ -54,13 +54,14 @@ def build(vmm, peer, base, overlay, tap):
 
 
 class Echo(threading.Thread):
-    """The other end of the wire: what comes goes back, as an answer that nobody reads."""
+    """A wire, and its other end: what comes goes back, as an answer that nobody reads."""
 
-    def __init__(self, wire):
+    def __init__(self):
         super().__init__(daemon=True)
-        self.wire = wire
+        self.wire = w.Wire().listen(ARP)
         self.over = False
-        wire.packet.settimeout(0.1)
+        self.wire.packet.settimeout(0.1)
+        self.start()
 
     def run(self):
         while not self.over:
@@ -69,20 +70,23 @@ class Echo(threading.Thread):
             except OSError:
                 pass
 
+    def close(self):
+        self.over = True
+        self.join()
+        self.wire.close()
+
 
 class HostileGuest(Guest):
     def __init__(self, path):
         self.number = 100
         self.began = time.monotonic()
         self.messages = []
-        self.wire = w.Wire().listen(ARP)
-        self.echo = Echo(self.wire)
-        self.echo.start()
+        self.echo = Echo()
         self.vmm = v.Vmm()
         self.peer = self.vmm.connect(timeout=TIMEOUT)
         self.base, self.overlay = disk_files(path, disk_sectors=1024)
         self.base_content = self.base.read_bytes()
-        build(self.vmm, self.peer, self.base, self.overlay, self.wire.tap)
+        build(self.vmm, self.peer, self.base, self.overlay, self.echo.wire.tap)
         self.vmm.claim(self.peer)
         self.wait_ready()
         self.before = self.figures()
@@ -91,10 +95,10 @@ class HostileGuest(Guest):
     @contextlib.contextmanager
     def copy(cls, of, snapshot):
         """A second one out of a snapshot of the first, which is paused."""
-        with v.Vmm() as vmm:
+        with v.Vmm() as vmm, contextlib.closing(Echo()) as echo:
             g = cls.__new__(cls)
             g.vmm, g.peer, g.number = vmm, vmm.connect(timeout=TIMEOUT), 1000
-            s.load(vmm, g.peer, snapshot, base=of.base, overlay=snapshot.overlay, tap=of.wire.tap)
+            s.load(vmm, g.peer, snapshot, base=of.base, overlay=snapshot.overlay, tap=echo.wire.tap)
             vmm.claim(g.peer)
             # At once, or when an attack that was under way is over.
             while parse_frame(g.peer.event(v.Op.EVENT_AGENT).get(v.Tag.FRAME))[:2] != (OK, 1):
@@ -104,9 +108,7 @@ class HostileGuest(Guest):
     def close(self):
         self.peer.close()
         self.vmm.__exit__()
-        self.echo.over = True
-        self.echo.join()
-        self.wire.close()
+        self.echo.close()
 
     def running(self):
         return self.vmm.process.poll() is None

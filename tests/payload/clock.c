@@ -5,6 +5,7 @@
 #define SYSTEM_TIME_ENABLE 1U
 #define FLAG_GUEST_STOPPED (1U << 1)
 #define NSEC_PER_MSEC 1000000U
+#define PATIENCE_NSEC (60000ULL * NSEC_PER_MSEC)
 
 /* struct pvclock_vcpu_time_info */
 typedef struct PACKED ClockPage {
@@ -63,6 +64,14 @@ bool clock_was_away(void) {
         away = page.flags & FLAG_GUEST_STOPPED;
         page.flags &= (uint8_t) ~FLAG_GUEST_STOPPED;
         return away;
+}
+
+bool clock_patient(uint64_t *end) {
+        uint64_t now = clock_monotonic();
+
+        if (*end == 0)
+                *end = now + PATIENCE_NSEC;
+        return now < *end;
 }
 
 uint64_t clock_tsc_per_msec(void) {
