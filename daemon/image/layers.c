@@ -439,7 +439,7 @@ static int sweep_data(int dir_fd, const char *name, void *userdata) {
         if (has_suffix(name, ".json") || fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return 0;
         /* One that begins with a dot is what a crash left of a description. */
-        return object_unused(&st, userdata) && unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
+        return object_unused(&st) && unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 static int sweep_description(int dir_fd, const char *name, void *userdata) {
@@ -453,8 +453,8 @@ static int sweep_description(int dir_fd, const char *name, void *userdata) {
         return unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-int layers_sweep(int store_fd, const struct timespec *since) {
-        int r = for_each_entry(store_fd, STORE_LAYERS, sweep_data, (void *) since);
+int layers_sweep(int store_fd) {
+        int r = for_each_entry(store_fd, STORE_LAYERS, sweep_data, NULL);
 
         return r < 0 ? r : for_each_entry(store_fd, STORE_LAYERS, sweep_description, NULL);
 }

@@ -37,4 +37,4 @@ int layer_take(int store_fd, const char *build, uint64_t disk_bytes, char *const
                Fault *fault);
 
 /* Under the lock. */
-int layers_sweep(int store_fd, const struct timespec *since);
+int layers_sweep(int store_fd);

@@ -133,12 +133,8 @@ int input_set(int store_fd, const char *key, const char *sum) {
         return symlinkat(sum, inputs_fd, aside) < 0 || renameat(inputs_fd, aside, inputs_fd, key) < 0 ? -errno : 0;
 }
 
-/* The last change is the end of another link. */
-bool object_unused(const struct stat *st, const struct timespec *since) {
-        if (st->st_nlink > 1)
-                return false;
-        return !since || st->st_ctim.tv_sec < since->tv_sec ||
-               (st->st_ctim.tv_sec == since->tv_sec && st->st_ctim.tv_nsec < since->tv_nsec);
+bool object_unused(const struct stat *st) {
+        return st->st_nlink <= 1;
 }
 
 static int sweep_object(int dir_fd, const char *name, void *userdata) {
@@ -146,7 +142,7 @@ static int sweep_object(int dir_fd, const char *name, void *userdata) {
 
         if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return errno == ENOENT ? 0 : -errno;
-        return object_unused(&st, userdata) && unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
+        return object_unused(&st) && unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 /* Of an object that is gone. */
@@ -164,11 +160,11 @@ static int sweep_input(int dir_fd, const char *name, void *userdata) {
         return unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-int objects_sweep(int store_fd, const struct timespec *since) {
+int objects_sweep(int store_fd) {
         int r = 0;
 
         for (size_t i = 0; i < ELEMENTSOF(directories) && r >= 0; i++)
                 if (directories[i])
-                        r = for_each_entry(store_fd, directories[i], sweep_object, (void *) since);
+                        r = for_each_entry(store_fd, directories[i], sweep_object, NULL);
         return r < 0 ? r : for_each_entry(store_fd, STORE_INPUTS, sweep_input, &store_fd);
 }

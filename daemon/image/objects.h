@@ -30,7 +30,7 @@ int object_take(int store_fd, int dir_fd, TemplateFile file, const char *sum);
 
 int input_set(int store_fd, const char *key, const char *sum);
 
-/* Whether nobody has a file of the store any more, and nobody has had since then; NULL: whenever he had. */
-bool object_unused(const struct stat *st, const struct timespec *since);
+/* Whether nobody has a file of the store any more. */
+bool object_unused(const struct stat *st);
 /* Removes those that are unused, of all kinds. Under the lock. */
-int objects_sweep(int store_fd, const struct timespec *since);
+int objects_sweep(int store_fd);

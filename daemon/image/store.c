@@ -294,23 +294,19 @@ static int retire(int store_fd, const char *id, char *ret, size_t size) {
         return r < 0 ? r : 1;
 }
 
-int store_sweep_shared(int store_fd, const struct timespec *since) {
+int store_sweep_shared(int store_fd) {
         _cleanup_close_ int lock = -EBADF;
 
         int r = store_lock(store_fd, &lock);
         if (r >= 0)
-                r = objects_sweep(store_fd, since);
-        return r < 0 ? r : layers_sweep(store_fd, since);
+                r = objects_sweep(store_fd);
+        return r < 0 ? r : layers_sweep(store_fd);
 }
 
 int store_remove(int store_fd, const char *entry, Fault *fault) {
         bool was_build = startswith(entry, STORE_BUILD_PREFIX), was_template = !was_build;
-        struct timespec now;
         char name[64];
-        int r = 0;
-
-        /* By the clock of files' times. */
-        (void) clock_gettime(CLOCK_REALTIME_COARSE, &now);
+        int r = 0, q = 0;
 
         if (sandbox_id_valid(entry)) {
                 r = retire(store_fd, entry, name, sizeof(name));
@@ -321,16 +317,18 @@ int store_remove(int store_fd, const char *entry, Fault *fault) {
         else
                 return fault_set(fault, -EINVAL, "\"%s\" is nothing that could be removed", entry);
 
+        /* What a build that failed came to is of use to the next one, but no more than one build's is kept: who lets one after
+         * the other fail would fill the disk. What those before it left goes, and what it took of that is not among it. */
+        if (r >= 0 && was_build)
+                q = store_sweep_shared(store_fd);
         if (r >= 0)
                 r = for_each_entry(store_fd, name, remove_file, NULL);
         if (r >= 0)
                 r = unlink_if_there(store_fd, name, AT_REMOVEDIR);
-        /* What a build that failed came to is of use to the next one, but no more than one build's is kept: who lets one after
-         * the other fail would fill the disk. */
-        if (r >= 0 && (was_template || was_build))
-                r = store_sweep_shared(store_fd, was_build ? &now : NULL);
+        if (r >= 0 && was_template)
+                q = store_sweep_shared(store_fd);
         if (r >= 0)
-                r = sync_fd(store_fd);
+                r = q < 0 ? q : sync_fd(store_fd);
         return r < 0 ? fault_set(fault, r, "removing %s: %s", entry, strerror(-r)) : 0;
 }
 

@@ -35,10 +35,10 @@ int store_reuse(int store_fd, const char *build, const char *id, const char *own
 int store_name(int store_fd, const char *owner, const char *name, const char *id, Fault *fault);
 int store_unname(int store_fd, const char *owner, const char *name, Fault *fault);
 
-/* Deletes a template or a leftover, the names that point to it, and what was shared and nobody has any more, unless it is a
- * build's. Fine when it is gone already. */
+/* Deletes a template or a leftover, the names that point to it, and what was shared and nobody has any more. Of what a build
+ * had that stays: the next one can use it. Fine when it is gone already. */
 int store_remove(int store_fd, const char *entry, Fault *fault);
-/* What nobody has any more of what is shared, and nobody has had since then (NULL: whenever he had). */
-int store_sweep_shared(int store_fd, const struct timespec *since);
+/* What nobody has any more of what is shared. */
+int store_sweep_shared(int store_fd);
 /* Leftovers, and what a crash left among the names: for the start. */
 int store_clean(int store_fd, char *const *entries, size_t n, Fault *fault);

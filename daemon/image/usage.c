@@ -260,7 +260,7 @@ static int sweep_names_of(int dir_fd, const char *name, void *userdata) {
 int store_sweep(int store_fd, Fault *fault) {
         _cleanup_close_ int lock = -EBADF;
 
-        int r = store_sweep_shared(store_fd, NULL);
+        int r = store_sweep_shared(store_fd);
         if (r >= 0)
                 r = store_lock(store_fd, &lock);
         if (r >= 0)

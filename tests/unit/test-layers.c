@@ -260,16 +260,16 @@ TEST(what_nobody_has_is_swept_and_what_is_in_use_stays) {
 
         lab_init(&lab);
         put_three(&lab);
-        assert_ok(store_sweep_shared(lab.dir.fd, NULL));
+        assert_ok(store_sweep_shared(lab.dir.fd));
         assert_true(is_there(&lab, ".layers/" K0 ".whole") && is_there(&lab, ".layers/" K3 ".json"));
         /* a build that fails leaves its layers to the next one */
         assert_ok(store_remove(lab.dir.fd, ".build-one", &lab.fault));
         assert_ok(store_remove(lab.dir.fd, ID("n"), &lab.fault));
         assert_streq(take(&lab, ".build-two"), K3);
-        assert_ok(store_sweep_shared(lab.dir.fd, NULL));
+        assert_ok(store_sweep_shared(lab.dir.fd));
         assert_true(is_there(&lab, ".layers/" K3 ".whole") && is_there(&lab, ".layers/" K1 ".delta"));
         assert_ok(store_remove(lab.dir.fd, ".build-two", &lab.fault));
-        assert_ok(store_sweep_shared(lab.dir.fd, NULL));
+        assert_ok(store_sweep_shared(lab.dir.fd));
         for (size_t i = 0; i < 4; i++) {
                 static const char *const keys[] = { K0, K1, K2, K3 }, *const suffixes[] = { "whole", "delta", "json" };
                 for (size_t j = 0; j < ELEMENTSOF(suffixes); j++) {
@@ -298,16 +298,6 @@ static int share(const Lab *lab, const char *build, const char *sum) {
         return object_share(lab->dir.fd, fd, TEMPLATE_FILE_ROOT, sum);
 }
 
-/* Files' times are those of the last tick. */
-static void wait_for_tick(void) {
-        struct timespec then, now;
-
-        (void) clock_gettime(CLOCK_REALTIME_COARSE, &then);
-        do
-                (void) clock_gettime(CLOCK_REALTIME_COARSE, &now);
-        while (now.tv_sec == then.tv_sec && now.tv_nsec == then.tv_nsec);
-}
-
 TEST(of_builds_that_failed_what_the_last_one_had_is_kept) {
         _cleanup_lab_ Lab lab;
         char sum[SHA256_HEX_SIZE], path[128];
@@ -315,18 +305,15 @@ TEST(of_builds_that_failed_what_the_last_one_had_is_kept) {
         lab_init(&lab);
         put_three(&lab);
         assert_ok(store_remove(lab.dir.fd, ".build-one", &lab.fault));
-        wait_for_tick();
         assert_streq(take(&lab, ".build-two"), K3);
         assert_ok(share(&lab, ".build-two", make_root(&lab, ".build-two", "root", sum)));
         (void) snprintf(path, sizeof(path), ".roots/%s", sum);
-        wait_for_tick();
         /* what it took of the one before as well */
         assert_ok(store_remove(lab.dir.fd, ".build-two", &lab.fault));
         assert_ok(store_remove(lab.dir.fd, ID("n"), &lab.fault));
         assert_true(is_there(&lab, path) && is_there(&lab, ".layers/" K3 ".whole") && is_there(&lab, ".layers/" K1 ".delta"));
         /* one that has nothing of that leaves nothing of it */
         assert_ok(mkdirat(lab.dir.fd, ".build-three", 0700));
-        wait_for_tick();
         assert_ok(store_remove(lab.dir.fd, ".build-three", &lab.fault));
         assert_true(!is_there(&lab, path) && !is_there(&lab, ".layers/" K3 ".json") && !is_there(&lab, ".layers/" K1 ".delta"));
 }
@@ -366,10 +353,10 @@ TEST(equal_root_images_are_one_file_and_a_damaged_one_is_nobodys) {
         assert_eq(inode(&lab, path), inode(&lab, ".build-three/root.img"));
 
         /* and goes with the last that has it, and what led to it */
-        assert_ok(store_sweep_shared(lab.dir.fd, NULL));
+        assert_ok(store_sweep_shared(lab.dir.fd));
         assert_true(is_there(&lab, path) && is_there(&lab, ".inputs/" K1));
         assert_ok(store_remove(lab.dir.fd, ".build-three", &lab.fault));
-        assert_ok(store_sweep_shared(lab.dir.fd, NULL));
+        assert_ok(store_sweep_shared(lab.dir.fd));
         assert_true(!is_there(&lab, path) && !is_there(&lab, ".inputs/" K1));
 }
 
@@ -386,7 +373,7 @@ TEST(taking_and_sweeping_do_not_meet) {
         if (pid == 0) {
                 (void) prctl(PR_SET_PDEATHSIG, SIGKILL);
                 for (;;) {
-                        if (store_sweep_shared(lab.dir.fd, NULL) < 0)
+                        if (store_sweep_shared(lab.dir.fd) < 0)
                                 _exit(1);
                         /* The lock is not given in turn. */
                         (void) usleep(200);
