@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "base/packet-client.h"
 #include "daemon/host-network-private.h"
@@ -71,7 +72,7 @@ FakeRequest fake_netd_take(FakeNetd *f, NetOp op) {
         int fds[PACKET_FDS_LIMIT];
         size_t n_fds;
 
-        for (unsigned i = 0; i < 1000 && !readable(f, 0); i++)
+        for (uint64_t end = now_usec() + 60 * USEC_PER_SEC; !readable(f, 0) && now_usec() < end;)
                 (void) sd_event_run(f->manager->event, 50 * USEC_PER_MSEC);
         check(readable(f, 0), "no request came");
         ssize_t n = recv_packet(f->fd, packet, sizeof(packet), fds, ELEMENTSOF(fds), &n_fds);

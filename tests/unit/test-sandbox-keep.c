@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/fd-util.h"
 #include "daemon/capture.h"
 #include "daemon/host-network.h"
@@ -107,7 +108,8 @@ static void settle(Case *c) {
 /* The same for what has to come of it: cube-stored has threads, of which one may be slow. */
 #define assert_settles(c, condition)                                          \
         ({                                                                    \
-                for (unsigned _i = 0; _i < 2000 && !(condition); _i++)        \
+                uint64_t _end = now_usec() + 60 * USEC_PER_SEC;               \
+                while (!(condition) && now_usec() < _end)                     \
                         settle_once(c);                                       \
                 assert_true(condition);                                       \
         })
