@@ -30,9 +30,12 @@ server.start()
 """
 # Names are asked of it, in a mount namespace of the client's own.
 CLIENT = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
-PYTHON = """
+# Goes on when its client has seen the first line, and has made a file that is in the guest, too.
+WAITING = 'echo first; until test -e "$GO"; do sleep 0.1; done; echo second'
+PYTHON = f"""
 import sys
 from e2b import *
+WAITING = {WAITING!r}
 def reachable(sandbox):
     print('link', sandbox.sandbox_id, flush=True)
     assert sys.stdin.readline() == 'done\\n'
@@ -40,10 +43,12 @@ def reachable(sandbox):
 def kill(sandbox):
     print('kill', sandbox.sandbox_id, flush=True)
 """
-JS = """
+JS = f"""
+const WAITING = {WAITING!r}
+""" + """
 import assert from 'node:assert/strict'
 import { createInterface } from 'node:readline'
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 const e2b = `${process.env.CUBE_SDK}/node_modules/e2b`
 const { Sandbox, TimeoutError } = await import(`${e2b}/${JSON.parse(readFileSync(`${e2b}/package.json`)).module}`)
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
@@ -121,19 +126,23 @@ def js(sdk, tmp_path):
     return run
 
 
-def test_life(python):
+def test_life(python, tmp_path):
     python("""
+        import os
         sandbox = reachable(Sandbox.create('python', timeout=60))
         assert sandbox.get_host(8000) == f'8000-{sandbox.sandbox_id}.cube.test:8443'
         assert sandbox.is_running()
         lines = []
-        result = sandbox.commands.run('echo first; sleep 0.2; echo second', on_stdout=lines.append)
+        def go_on(line):
+            lines.append(line)
+            open(os.environ['GO'], 'w').close()
+        result = sandbox.commands.run(WAITING, envs={'GO': os.environ['GO']}, on_stdout=go_on)
         assert (result.exit_code, lines) == (0, ['first\\n', 'second\\n'])
         sandbox.files.write('/tmp/ingress-sdk', 'x' * 1000000)
         assert sandbox.files.read('/tmp/ingress-sdk') == 'x' * 1000000
         sandbox.commands.run('rm /tmp/ingress-sdk')
         assert sandbox.kill() and not sandbox.is_running()
-    """)
+    """, GO=str(tmp_path / 'go'))
 
 
 def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that(python):
@@ -172,20 +181,21 @@ def test_a_server_in_a_sandbox_without_public_traffic(python):
     """)
 
 
-def test_life_in_javascript(js):
+def test_life_in_javascript(js, tmp_path):
     js("""
         const sandbox = await reachable(await Sandbox.create('python', { timeoutMs: 60000 }))
         assert.equal(sandbox.getHost(8000), `8000-${sandbox.sandboxId}.cube.test:8443`)
         assert.ok(await sandbox.isRunning())
-        const lines = []
-        const result = await sandbox.commands.run('echo first; sleep 0.2; echo second', { onStdout: (line) => lines.push(line) })
+        const lines = [], { GO } = process.env
+        const goOn = (line) => { lines.push(line); writeFileSync(GO, '') }
+        const result = await sandbox.commands.run(WAITING, { envs: { GO }, onStdout: goOn })
         assert.deepEqual([result.exitCode, lines], [0, ['first\\n', 'second\\n']])
         await sandbox.files.write('/tmp/ingress-sdk', 'x'.repeat(1000000))
         assert.equal((await sandbox.files.read('/tmp/ingress-sdk')).length, 1000000)
         await sandbox.commands.run('rm /tmp/ingress-sdk')
         assert.ok(await sandbox.kill())
         assert.ok(!(await sandbox.isRunning()))
-    """)
+    """, GO=str(tmp_path / 'go'))
 
 
 def test_a_sandbox_that_is_killed_under_a_command_is_told_as_that_in_javascript(js):
