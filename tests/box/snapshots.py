@@ -4,7 +4,7 @@
 import contextlib
 import subprocess
 
-from cubetest import created, ctl_ok, wait_for
+from cubetest import created, ctl_ok, sandbox, wait_for
 
 
 def count(sandbox_id):
@@ -37,6 +37,10 @@ def counting(*options):
         finally:
             p.kill()
             p.wait()
+
+
+def hanging(sandbox_id):
+    return [process[0] for process in sandbox(sandbox_id).ListProcesses() if "hang" in map(str, process)]
 
 
 def put(sandbox_id, sector, word):

@@ -13,6 +13,7 @@ import pytest
 
 from cubetest import created, ctl, ctl_ok, journal, prop, run, sandbox, sandbox_ids, wait_for
 from network import address
+from snapshots import hanging
 from test_network_stack import StackGuest
 
 DROP_IN = "/etc/cubed/cubed.conf.d/60-timeouts.conf"
@@ -101,10 +102,6 @@ def looked_at(sandbox_id, times):
     last = bytes_to_guest()
     for _ in range(times):
         last = wait_for("another look", lambda: (now := bytes_to_guest()) > last and now)
-
-
-def hanging(sandbox_id):
-    return [process[0] for process in sandbox(sandbox_id).ListProcesses() if "hang" in map(str, process)]
 
 
 def test_who_is_busy_is_not_idle(clean):
