@@ -81,7 +81,7 @@ def test_an_end_that_comes_late_into_the_journal_is_waited_for():
     tell(sandbox_id, CUBE_EVENT="create")
     tell(sandbox_id, CUBE_EVENT="network-denied", CUBE_REASON="policy")
     with subprocess.Popen(["cubectl", "show", "-p", "Reason", "--value", sandbox_id], stdout=subprocess.PIPE) as p:
-        for _ in range(40):
+        for _ in range(25):
             tell(other, CUBE_EVENT="create")
         tell(sandbox_id, CUBE_EVENT="exit", CUBE_REASON="late")
         assert p.stdout.read() == b"late\n"
