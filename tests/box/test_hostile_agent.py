@@ -13,6 +13,7 @@ import pytest
 
 from cubetest import (ERROR, NAME, ROOT, SANDBOX, bus, created, ctl, ctl_ok, cubed_pid, events, journal, leftovers, loop_is_free,
                       manager, options, prop, sandbox, sandbox_ids, snapshot, wait_for)
+from test_pause_restart import ask
 
 FAILED, TIMEOUT = ERROR + "GuestFailed", ERROR + "GuestTimeout"
 FILE = ("file", 0o100644, 7)
@@ -147,8 +148,9 @@ def error_name(call, *args):
 @pytest.mark.parametrize("mode", ["silence", "half"])
 def test_calls_that_are_never_answered_are_few_and_end_with_their_sandbox(neighbour, mode):
     with unharmed(neighbour), created() as sandbox_id, futures.ThreadPoolExecutor(8) as pool:
-        waiting = [pool.submit(error_name, sandbox(sandbox_id).StatFile, f"/hostile/{mode}", False) for _ in range(8)]
-        connection = bus()
+        connection, *others = [bus() for _ in range(9)]
+        asked = [ask(other, sandbox_id, "StatFile", "sb", f"/hostile/{mode}", False) for other in others]
+        waiting = [pool.submit(pending.block) for pending, _ in asked]
         for _ in range(200):
             m = dbus.lowlevel.MethodCallMessage(NAME, f"{ROOT}/sandbox/{sandbox_id}", SANDBOX, "RemoveFile")
             m.append(f"/hostile/{mode}", False, signature="sb")
@@ -158,8 +160,10 @@ def test_calls_that_are_never_answered_are_few_and_end_with_their_sandbox(neighb
         assert is_alive(neighbour)
         assert not any(call.done() for call in waiting)
         ctl_ok("kill", sandbox_id)
-        assert [call.result(timeout=60) for call in waiting] == [FAILED] * 8
-        connection.close()
+        futures.wait(waiting, timeout=60)
+        assert [reply.get_error_name() for _, replies in asked for reply in replies] == [FAILED] * 8
+        for each in connection, *others:
+            each.close()
 
 
 def test_a_listing_without_end_is_ended(neighbour):
