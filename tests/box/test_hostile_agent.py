@@ -325,11 +325,9 @@ def test_a_claim_or_a_freeze_that_is_refused_fails_that_alone(neighbour, mode):
         result = ctl("pause", "--no-memory", sandbox_id)
         assert result.returncode == 1 and is_printable(result.stderr) and result.stderr.count(b"\n") == 1
         assert prop(sandbox_id, "State") == "running" and is_alive(sandbox_id)
-        start = time.monotonic()
         result = ctl("fork", sandbox_id)
-        assert result.returncode == 1 and is_printable(result.stderr) and b"did not take the claim" in result.stderr
-        # and not when its time to boot is over
-        assert time.monotonic() - start < 15
+        # and not when its time to boot is over: that has no reason behind it
+        assert result.returncode == 1 and is_printable(result.stderr) and b"did not take the claim: " in result.stderr
         assert is_alive(sandbox_id)
 
 
