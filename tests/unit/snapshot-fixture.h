@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <zlib.h>
 
+#include "base/clock.h"
 #include "daemon/snapshot.h"
 #include "tests/unit/failing-fsync.h"
 #include "temp-dir.h"
@@ -153,7 +154,7 @@ static void on_flushed(int error, void *userdata) {
 
 /* Until what was asked of cube-stored to remove is gone; false: it does not go. */
 _unused_ static bool fixture_goes(Fixture *f, const char *id, const char *name) {
-        for (unsigned i = 0; i < 10000; i++) {
+        for (uint64_t end = now_usec() + 60 * USEC_PER_SEC; now_usec() < end;) {
                 bool done = false;
 
                 if (!fixture_there(f, id, name))

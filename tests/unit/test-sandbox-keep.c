@@ -327,8 +327,7 @@ TEST(when_the_store_dies_the_snapshot_stays_as_it_is_until_there_is_another) {
         assert_true(n && n->kind == SNAPSHOT_PAUSE);
         fixture_start_stored(&c.f);
         sandbox_forget_again(&c.manager);
-        settle(&c);
-        assert_true(!snapshot_store_find(c.f.store, id));
+        assert_settles(&c, !snapshot_store_find(c.f.store, id));
         case_done(&c);
 }
 
