@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <zlib.h>
 
+#include "base/clock.h"
 #include "tests/unit/real-stored.h"
 #include "tests/unit/test.h"
 
@@ -744,7 +745,7 @@ TEST(a_save_does_not_wait_for_merges) {
         memory.runs = &(VmmRun) { 0, PAGE, (uintptr_t) g.memory };
         /* One whose thread got no CPU for so long did not wait for them: not every time. */
         merged_at_save = MERGES;
-        for (unsigned i = 0; merged_at_save == MERGES && i < 5; i++) {
+        for (uint64_t end = now_usec() + 60 * USEC_PER_SEC; merged_at_save == MERGES && now_usec() < end;) {
                 n_merged = n_failed = 0;
                 start_merges(m, MERGES);
                 result = 1;
