@@ -3,6 +3,7 @@
 /* How often a guest is told the time. What it answers, and when, is the test's. */
 
 #include "base/agent-proto.h"
+#include "base/clock.h"
 #include "daemon/sandbox-private.h"
 #include "tests/unit/test.h"
 
@@ -50,8 +51,8 @@ static void done(void) {
 }
 
 static void answered(int error, bool late) {
-        if (late)
-                sandbox->priv->time_sent_usec -= USEC_PER_SEC;
+        /* However long it is since that was sent. */
+        sandbox->priv->time_sent_usec = now_usec() - (late ? USEC_PER_SEC : 0);
         answer(sandbox->priv->vmm, error, "", NULL, 0, false, sandbox);
 }
 
