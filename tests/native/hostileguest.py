@@ -117,14 +117,16 @@ class HostileGuest(Guest):
 
     def wait_again(self):
         """The agent connects anew behind each attack. Others that said they were ready were the attack itself."""
+        came, self.peer.events = self.peer.events, []
         while True:
-            m = self.peer.receive()
+            m = came.pop(0) if came else self.peer.receive()
             assert m is not None, self.vmm.wait()
             if m.op == v.Op.EVENT_DEVICE:
                 self.peer.events.append(m)
             elif m.op == v.Op.EVENT_AGENT:
                 kind, _, records = parse_frame(m.get(v.Tag.FRAME))
                 if kind == READY and dict(records).get(T_KERNEL_RELEASE) == b'cube-payload':
+                    self.peer.events += came
                     return
 
     def result(self, pid):
