@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "base/parse.h"
 #include "guest/agent.h"
 #include "guest/machine.h"
 #include "guest/transport.h"
@@ -141,6 +142,16 @@ static void hide_home(void) {
                 (void) mount("tmpfs", "/root", "tmpfs", MS_NODEV, "mode=0700");
 }
 
+/* So long that no hook is ended by it, but where the test says how long. */
+static uint64_t hooks_usec(void) {
+        const char *text = getenv("CUBE_HOOKS_SEC");
+        uint64_t sec = 60;
+
+        if (text && parse_u64(text, &sec) < 0)
+                abort();
+        return sec * USEC_PER_SEC;
+}
+
 int main(int argc, char *argv[]) {
         /* It signals every process that it can see when it powers off. */
         if (getpid() != 1 || argc < 2) {
@@ -152,7 +163,7 @@ int main(int argc, char *argv[]) {
         hide_home();
         char hooks[4096];
         snprintf(hooks, sizeof(hooks), "%s/fork.d", directory);
-        int r = agent_run(hooks, 2 * USEC_PER_SEC, argc > 2 && streq(argv[2], "loopback"));
+        int r = agent_run(hooks, hooks_usec(), argc > 2 && streq(argv[2], "loopback"));
         if (r < 0) {
                 fprintf(stderr, "agent: %s\n", strerror(-r));
                 return EXIT_FAILURE;

@@ -359,10 +359,8 @@ def test_a_thousand_epochs_leak_nothing(fresh):
 
 # Hooks
 
-@pytest.fixture
-def hooks(fresh):
-    """An agent, and a way to give it hooks: each is a shell script that starts in its directory."""
-    a = fresh(claim=False)
+def with_hooks(a):
+    """The agent, and a way to give it hooks: each is a shell script that starts in its directory."""
     directory = a.path("fork.d")
     os.mkdir(directory)
 
@@ -372,6 +370,11 @@ def hooks(fresh):
         os.chmod(os.path.join(directory, name), mode)
 
     return a, add
+
+
+@pytest.fixture
+def hooks(fresh):
+    return with_hooks(fresh(claim=False))
 
 
 def log_of(a):
@@ -419,13 +422,13 @@ def test_failing_hooks_are_told_and_not_fatal(hooks):
     assert a.code(a.exec("true")) == 0
 
 
-def test_hooks_are_bounded_in_time(hooks):
-    a, add = hooks
+def test_hooks_are_bounded_in_time(fresh):
+    a, add = with_hooks(fresh(claim=False, env={"CUBE_HOOKS_SEC": "5"}))
     add("1", "echo one >>log")
     add("2", "sleep 1000 & sleep 1000")
     add("3", "echo three >>log")
     a.call(CLAIM)
-    assert a.call(CLAIM)["MESSAGE"] == "hook 2: not done within 2 s, killed; 1 more not run"
+    assert a.call(CLAIM)["MESSAGE"] == "hook 2: not done within 5 s, killed; 1 more not run"
     assert log_of(a) == ["one"]
     until(lambda: a.children() == [])
     assert a.code(a.exec("true")) == 0
