@@ -318,14 +318,14 @@ def until(condition, seconds=60):
         time.sleep(0.01)
 
 
-def settled(value, quiet=0.3):
-    """What it is once it has not changed for so many seconds."""
-    last, since, end = value(), time.monotonic(), time.monotonic() + 60
-    while time.monotonic() - since < quiet:
+def settled(value, looks=15):
+    """What it is once it has not changed from one look to the next so many times."""
+    last, same, end = value(), 0, time.monotonic() + 60
+    while same < looks:
         time.sleep(0.02)
         now = value()
-        if now != last:
-            last, since = now, time.monotonic()
+        same = same + 1 if now == last else 0
+        last = now
         assert time.monotonic() < end, f"it changes again and again, lately to {last}"
     return last
 

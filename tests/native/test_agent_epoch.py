@@ -350,8 +350,8 @@ def test_a_thousand_epochs_leak_nothing(fresh):
     fds, rss = settled(a.fds), a.rss()
     for _ in range(980):
         once()
-    # the last one's connections may be closed a little later
-    until(lambda: a.fds() == fds)
+    # the last one's connections may be closed a little later, and then there may be fewer than when it had no CPU
+    until(lambda: a.fds() <= fds)
     if not sanitized():
         assert a.rss() < rss + 512
     assert len(a.call(LIST_PROCESSES)["PROCESS"]) == 2
