@@ -12,8 +12,8 @@ import pytest
 
 import snapshot as s
 import vmm as v
-from snapguest import (SOON, answer_to_claim, count, differing, disks, goes_on, guest, refused, restore, resume_claimed,
-                       second, started, state)
+from snapguest import (answer_to_claim, count, differing, disks, goes_on, guest, refused, restore, resume_claimed,
+                       second, soon, started, state)
 from test_devices import ERROR, OK, PING, STDIN, STDOUT, Guest, parse_frame, read_all
 
 
@@ -343,7 +343,7 @@ def test_layers(vmm, guest, tmp_path):
     assert all(size < sizes[0] for size in sizes[1:]), sizes
     for snapshot, at in reversed(list(zip(snapshots, counts))):
         with v.Vmm() as copy:
-            assert at <= count(restore(copy, snapshot)) < at + SOON
+            assert at <= count(restore(copy, snapshot)) < soon(at)
     goes_on(guest, counts[-1])
 
 
@@ -398,7 +398,7 @@ def test_rollback_to_the_second_last(disks, vmm, tmp_path):
         assert state(g.peer) == v.State.PAUSED
         refused(errno.EINVAL, 'needs a claim', s.resume, g.peer)
         resume_claimed(g, 100 + number)
-        assert counts[at] <= count(g) < counts[at] + SOON
+        assert counts[at] <= count(g) < soon(counts[at])
         assert g.run('sector', 'vdb', '100')[1].rstrip(b'\0') == str(at).encode()
         assert g.run('put-sector', 'vdb', '100', 'spoilt')[0] == 0
         goes_on(g, counts[at])
@@ -467,6 +467,6 @@ def test_a_refused_rollback_changes_nothing(disks, vmm, tmp_path):
 
     assert state(g.peer) == v.State.PAUSED
     s.resume(g.peer)
-    assert before <= count(g) < before + SOON
+    assert before <= count(g) < soon(before)
     stdin.sendall(b'here')
     assert stdout.recv(100) == b'here'

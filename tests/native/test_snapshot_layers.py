@@ -14,8 +14,8 @@ import pytest
 
 import snapshot as s
 import vmm as v
-from snapguest import (RANDOM_POINTS, SOON, answer_to_claim, count, disks, goes_on, guest, refused, restore, resume_claimed,
-                       second, started, state)
+from snapguest import (RANDOM_POINTS, answer_to_claim, count, disks, goes_on, guest, refused, restore, resume_claimed,
+                       second, soon, started, state)
 from test_devices import Guest, disk_files, with_disks
 
 
@@ -151,7 +151,7 @@ def test_clones_out_of_layers(line):
     for i, snapshot in reversed(list(enumerate(line.snapshots))):
         with v.Vmm() as vmm:
             clone = restore(vmm, snapshot, base=line.base, overlay=line.new_overlay())
-            assert line.counts[i] <= count(clone) < line.counts[i] + SOON
+            assert line.counts[i] <= count(clone) < soon(line.counts[i])
             assert sector(clone) == f'at {i}'
             for k in range(4):
                 assert sector(clone, 120 + k * 16) == (f'only {k}' if k <= i else '')
@@ -208,7 +208,7 @@ def test_rollback_to_the_second_last(line):
         s.rollback(g.peer, snapshot, overlay)
         assert_hello(g.peer, v.State.PAUSED, overlay, snapshot.parsed().id)
         resume_claimed(g, 100 + number)
-        assert line.counts[at] <= count(g) < line.counts[at] + SOON
+        assert line.counts[at] <= count(g) < soon(line.counts[at])
         assert sector(g) == str(at)
         put_sector(g, 'spoilt')
         goes_on(g, line.counts[at])
@@ -231,7 +231,7 @@ def test_back_to_where_it_was_paused(line):
     s.rollback(g.peer, undo, line.new_overlay())
     resume_claimed(g, 8)
     assert sector(g) == 'now'
-    assert now <= count(g) < now + SOON
+    assert now <= count(g) < soon(now)
 
 
 # Replacing
@@ -263,7 +263,7 @@ def test_chains_are_replaced(line):
         last = line.snapshots[-1]
         assert (len(last.layers), len(last.disk_layers)) == (4, 4)
         clone = restore(vmm, last, base=line.base, overlay=line.new_overlay())
-        assert line.counts[-1] <= count(clone) < line.counts[-1] + SOON
+        assert line.counts[-1] <= count(clone) < soon(line.counts[-1])
         assert [sector(clone, n) for n in (100, 116, 132, 148)] == ['0', '1', '2', 'last']
     assert count(g) >= line.counts[-1]
 
