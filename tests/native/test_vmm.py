@@ -502,11 +502,12 @@ def test_jail(jailed, vmm, peer, kernel):
 
     vmm.start(peer, kernel, 'l', cpus=2)
     vmm.wait_console(HELLO)
-    tasks = [int(t) for t in os.listdir(f'/proc/{pid}/task')]
-    filters = {}
-    for task in tasks:
-        with open(f'/proc/{task}/comm') as f:
-            filters[f.read().strip()] = int(check_privileges(task, vmm.uid)['Seccomp_filters'])
+    # The second CPU has nothing to do, and its thread may begin later.
+    until, filters = time.monotonic() + 60, {}
+    while filters.get('vcpu1') != 2 and time.monotonic() < until:
+        for task in os.listdir(f'/proc/{pid}/task'):
+            with open(f'/proc/{task}/comm') as f:
+                filters[f.read().strip()] = int(check_privileges(task, vmm.uid)['Seccomp_filters'])
     assert filters['cube-vmm'] == 2
     assert filters['vcpu0'] == filters['vcpu1'] == 2
     # Nothing writable is executable, and nothing is both shared and executable.
