@@ -472,7 +472,8 @@ class SlowReader:
     """A listener to a program that buffers next to nothing, so that what it does not read stays with the agent."""
 
     def __init__(self, envd, *argv):
-        before = set(envd.agent.children())
+        self.agent = envd.agent
+        before = set(self.agent.children())
         message = json.dumps({"process": {"cmd": argv[0], "args": list(argv[1:])}}).encode()
         self.s = socket.socket()
         self.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -487,7 +488,7 @@ class SlowReader:
             self.read()
         self.pid = int(self.data.split(b'"pid":')[1].split(b"}")[0])
         # Its number on this side of the agent's namespace.
-        self.outer, = set(envd.agent.children()) - before
+        self.outer, = set(self.agent.children()) - before
 
     def read(self):
         data = self.s.recv(32768)
@@ -503,9 +504,11 @@ class SlowReader:
             os.close(fd)
 
     def stays_pending(self):
+        """Though the agent does other things meanwhile."""
         for _ in range(20):
             if self.pending() == 0:
                 return False
+            self.agent.alive()
             time.sleep(0.01)
         return True
 
