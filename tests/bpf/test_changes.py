@@ -319,7 +319,8 @@ def test_no_connection_slips_through_while_it_is_closed(host):
         stop.set()
         for t in threads:
             t.join()
-    assert {r for _, r in held[:40]} == {0} and held[-1][1] == errno.ECONNREFUSED
+    # Who was told before may be the last to say so.
+    assert {r for _, r in held[:40]} == {0} and errno.ECONNREFUSED in {r for _, r in held[seen:]}
     for client, r in held:
         assert r in (0, errno.ECONNREFUSED, errno.ECONNABORTED)
         if r == 0:
