@@ -167,8 +167,8 @@ def test_a_fork_ends_like_the_first_one_unless_told(host):
         p = properties(host, answer[2], 'Sandbox')
         return [p[name] for name in names]
     assert forked('0') == [3600 * 10**6, 300 * 10**6, 'pause', True, 'exec', 0, {}]
-    assert forked('5', 'timeout', 't', '2000000', 'idle-timeout', 't', '3000000', 'on-timeout', 's', 'kill',
-                  'auto-resume', 'b', 'false', 'checkpoint', 't', '4000000') == [2000000, 3000000, 'kill', False, 'interval', 4000000, {}]
+    assert forked('5', 'timeout', 't', '2000000000', 'idle-timeout', 't', '3000000000', 'on-timeout', 's', 'kill',
+                  'auto-resume', 'b', 'false', 'checkpoint', 't', '4000000000') == [2000 * 10**6, 3000 * 10**6, 'kill', False, 'interval', 4000 * 10**6, {}]
 
 
 def test_forks_of_a_users_sandbox_are_his(polkit):
