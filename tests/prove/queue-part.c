@@ -33,6 +33,8 @@ PROOF(a_part_is_added_once_and_in_order, 4) {
         assume(c.readable_bytes <= q.options.chain_bytes_max &&
                c.writable_bytes <= q.options.chain_bytes_max - c.readable_bytes);
 
+        unsigned other = (unsigned) any_below(VIRT_CHAIN_PARTS_MAX);
+        VirtPart part = c.parts[other];
         uint16_t n_readable = c.n_readable, n_writable = c.n_writable;
         uint64_t readable = c.readable_bytes, writable = c.writable_bytes;
         bool write = d.flags & VRING_DESC_F_WRITE;
@@ -48,6 +50,7 @@ PROOF(a_part_is_added_once_and_in_order, 4) {
         prove(c.writable_bytes == writable + (write ? d.len : 0));
         prove(c.n_readable + c.n_writable <= (int) VIRT_CHAIN_PARTS_MAX);
         prove(c.readable_bytes + c.writable_bytes <= q.options.chain_bytes_max);
+        prove(other == n || (c.parts[other].gpa == part.gpa && c.parts[other].len == part.len));
         if (d.len > 0)
                 prove(c.parts[n].gpa == d.gpa && c.parts[n].len == d.len && is_ram(d.gpa, d.len));
 }
