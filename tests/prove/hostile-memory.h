@@ -49,9 +49,9 @@ int guest_mem_read(const GuestMem *m, uint64_t gpa, void *dst, size_t len) {
         prove(len == 16);
         if (any_bool())
                 return -EFAULT;
-        on_access(ACCESS_READ, gpa, NULL);
         words[0] = any_u64();
         words[1] = any_u64();
+        on_access(ACCESS_READ, gpa, dst);
         return 0;
 }
 

@@ -16,7 +16,7 @@
 static VirtQueueConfig rings;
 static bool indirect;             /* descriptors may lie elsewhere */
 static struct {
-        unsigned n_loads, n_reads, n_changes;
+        unsigned n_loads, n_reads, n_tables, n_changes;
         bool index_loaded, fenced;
 } seen;
 
@@ -43,6 +43,7 @@ static void on_access(Access access, uint64_t gpa, const void *data) {
         if (access == ACCESS_READ) {
                 prove((indirect && seen.n_reads > 0) || gpa - rings.desc_gpa <= 16 * (QUEUE_SIZE - 1));
                 seen.n_reads++;
+                seen.n_tables += ((const Descriptor *) data)->flags & VRING_DESC_F_INDIRECT ? 1 : 0;
         }
 }
 
@@ -63,6 +64,7 @@ PROOF_OF_SIZES(a_chain_is_whole_or_the_queue_is_broken, 8) {
                 prove(c.head < QUEUE_SIZE && !in_flight(&before, c.head));
                 prove(q.in_flight[0] == (before.in_flight[0] | 1ULL << c.head));
                 prove(q.avail_next == (uint16_t) (before.avail_next + 1));
+                prove((uint16_t) (q.avail_seen - before.avail_next) <= QUEUE_SIZE && seen.n_tables <= 1);
                 prove((unsigned) c.n_readable + c.n_writable <= VIRT_CHAIN_PARTS_MAX);
                 prove(c.readable_bytes + c.writable_bytes <= q.options.chain_bytes_max);
                 return;
