@@ -1,22 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* P11: what a guest may send is never more than there is room for, whatever it sends and whatever its numbers say, and we
- * never send it more than it said it has room for; the counters wrap.
+ * never send it more than it said it has room for; the counters wrap. What waits in the ring is not overwritten.
  * conn_holds() is true of a new connection and stays true over each packet: so it holds for any number of them.
  * Bounds: none for numbers (a packet of up to 64 KiB in a chain of up to 2 parts, any counters); a stream past its first
  * answer; the host's socket takes any part of it, once. Copies are judged by their ranges, not done. */
 
 #include "prove.h"
 
-/* Both ends exist; what moves doesn't matter here. */
-static uint64_t copied;
+#include "vmm/vsock-conn.h"
 
-static void copy(void *dst, const void *src, size_t n) {
-        prove(__CPROVER_w_ok(dst, n));
-        copied += n;
+static uint64_t copied;
+static const VsockConn *stream;
+
+/* What lies in the ring and was not handed on stays. */
+static void prove_behind_what_waits(const uint8_t *dst, size_t n) {
+        uint64_t behind = ((uint64_t) (dst - stream->ring) + VSOCK_BUFFER_BYTES - stream->ring_start) % VSOCK_BUFFER_BYTES;
+
+        prove(n == 0 || (behind >= stream->ring_used && behind + n <= VSOCK_BUFFER_BYTES));
 }
 
-#include "vmm/vsock-conn.h"
+/* Both ends exist; what moves doesn't matter here. */
+static void copy(void *dst, const void *src, size_t n) {
+        prove(__CPROVER_w_ok(dst, n));
+        prove_behind_what_waits(dst, n);
+        copied += n;
+}
 
 #define memcpy(dst, src, n) copy(dst, src, n)
 #include "vmm/vsock-conn.c"
@@ -109,6 +118,7 @@ PROOF(what_a_guest_may_send_fits, 2) {
         uint32_t room = VSOCK_BUFFER_BYTES - (c.received - c.reported);
         bool shut = c.guest_shutdown & VIRTIO_VSOCK_SHUTDOWN_SEND;
 
+        stream = &c;
         receive(&c, &chain, NULL, len);
         prove(copied <= len);
         if (c.state == VSOCK_OPEN)
