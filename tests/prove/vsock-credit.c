@@ -7,7 +7,6 @@
  * answer; the host's socket takes any part of it, once. Copies are judged by their ranges, not done. */
 
 #include "prove.h"
-
 #include "vmm/vsock-conn.h"
 
 static uint64_t copied;
