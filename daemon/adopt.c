@@ -450,8 +450,8 @@ static void adopt_one(Manager *m, const char *id, const char *dir) {
                 s->vmm_uid = 0;
                 return;
         }
-        /* It had been resumed: that was said before this could be removed. */
-        s->priv->kept = sandbox_is_kept(m, id);
+        /* It had been resumed: that was said before this could be removed. Or a pause was half way through writing it. */
+        s->priv->kept = true;
         sandbox_forget_kept(s, NULL);
         uint32_t uid = s->vmm_uid;
         s->priv->process.pid = s->vmm_pid;

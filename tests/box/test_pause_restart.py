@@ -64,6 +64,18 @@ def paused_or_running(sandbox_id):
     goes_on(sandbox_id)
 
 
+def test_what_a_pause_had_half_written_goes(clean_again):
+    """Put there as a kill in the right millisecond leaves it."""
+    with counting() as sandbox_id:
+        os.mkdir(f"{KEPT}/{sandbox_id}")
+        with open(f"{KEPT}/{sandbox_id}/sandbox.json.new", "x", encoding="utf-8") as f:
+            f.write("{")
+        crash()
+        assert prop(sandbox_id, "State") == "running"
+        assert not os.path.exists(f"{KEPT}/{sandbox_id}")
+        goes_on(sandbox_id)
+
+
 @pytest.mark.parametrize("again", [restart, crash])
 def test_while_memory_is_saved(clean_again, again):
     with counting() as sandbox_id:
