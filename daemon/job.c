@@ -349,9 +349,38 @@ static int job_load(Manager *m, const char *id) {
         return 0;
 }
 
+static bool is_job_file(const char *name, const char *suffix, char *ret_id) {
+        size_t n = strlen(name), k = strlen(suffix);
+
+        if (n <= k || n - k >= ID_SIZE || !streq(name + n - k, suffix))
+                return false;
+        memcpy(ret_id, name, n - k);
+        ret_id[n - k] = 0;
+        return sandbox_id_valid(ret_id);
+}
+
+static bool has_state(DIR *d, const char *id) {
+        char name[ID_SIZE + sizeof(".json")];
+
+        (void) snprintf(name, sizeof(name), "%s.json", id);
+        return faccessat(dirfd(d), name, F_OK, AT_SYMLINK_NOFOLLOW) >= 0;
+}
+
+/* What a cubed that was killed had half made. */
+static void sweep_jobs(DIR *d) {
+        struct dirent *e;
+        char id[ID_SIZE];
+
+        rewinddir(d);
+        while ((e = readdir(d)))
+                if (is_job_file(e->d_name, ".json.new", id) || (is_job_file(e->d_name, ".log", id) && !has_state(d, id)))
+                        (void) unlinkat(dirfd(d), e->d_name, 0);
+}
+
 int manager_load_jobs(Manager *m) {
         _cleanup_free_ char *dir = NULL;
         struct dirent *e;
+        char id[ID_SIZE];
 
         if (asprintf(&dir, "%s/jobs", m->config.runtime_directory) < 0)
                 return -ENOMEM;
@@ -362,19 +391,13 @@ int manager_load_jobs(Manager *m) {
         if (!d)
                 return -errno;
         while ((e = readdir(d))) {
-                char id[ID_SIZE];
-                size_t n = strlen(e->d_name);
-
-                if (n < 6 || n - 5 >= sizeof(id) || !streq(e->d_name + n - 5, ".json"))
-                        continue;
-                memcpy(id, e->d_name, n - 5);
-                id[n - 5] = 0;
-                if (!sandbox_id_valid(id))
+                if (!is_job_file(e->d_name, ".json", id))
                         continue;
                 int r = job_load(m, id);
                 if (r < 0)
                         log_warning_errno(r, "Failed to load job %s, ignored: %m", id);
         }
+        sweep_jobs(d);
         closedir(d);
         manager_trim_jobs(m, NULL);
         return 0;

@@ -2,6 +2,7 @@
 
 /* Jobs: their log's readers, what is kept, and what a restart finds. */
 
+#include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -192,6 +193,39 @@ TEST(who_is_no_tenant_may_have_all) {
         for (unsigned i = 0; i < JOBS_RUNNING_MAX; i++)
                 assert_true(begin(1000, NULL));
         assert_true(!begin(1000, NULL) && !begin(1000, "acme"));
+}
+
+static void touch(const char *name) {
+        _cleanup_free_ char *path = NULL;
+
+        assert_ok(asprintf(&path, "%s/jobs/%s", dir, name));
+        int fd = open(path, O_WRONLY|O_CREAT|O_EXCL|O_CLOEXEC, 0600);
+        assert_ok(fd);
+        close(fd);
+}
+
+static bool is_there(const char *name) {
+        _cleanup_free_ char *path = NULL;
+
+        assert_ok(asprintf(&path, "%s/jobs/%s", dir, name));
+        return access(path, F_OK) >= 0;
+}
+
+TEST(a_restart_takes_away_what_was_half_made) {
+        setup();
+        /* killed before it was written down; while it was; and one that can't be read, which is kept for who looks for it */
+        touch("aaaaaaaaaaaaaaaa.log");
+        touch("bbbbbbbbbbbbbbbb.log");
+        touch("bbbbbbbbbbbbbbbb.json.new");
+        touch("cccccccccccccccc.log");
+        touch("cccccccccccccccc.json");
+        assert_ok(manager_load_jobs(&manager));
+        assert_eq(manager.n_jobs, 0);
+        assert_true(!is_there("aaaaaaaaaaaaaaaa.log"));
+        assert_true(!is_there("bbbbbbbbbbbbbbbb.log"));
+        assert_true(!is_there("bbbbbbbbbbbbbbbb.json.new"));
+        assert_true(is_there("cccccccccccccccc.log"));
+        assert_true(is_there("cccccccccccccccc.json"));
 }
 
 TEST(a_restart_finds_the_running_one_failed) {
