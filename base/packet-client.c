@@ -217,7 +217,7 @@ int packet_client_call(PacketClient *c, uint16_t op, const TlvWriter *body, cons
         int r = send_request(c, op, p->seq, body, fds, n_fds);
         if (r < 0) {
                 free(p);
-                return r;
+                return r == -EPIPE || r == -ECONNRESET ? -ENOTCONN : r;
         }
         Pending **end = &c->pending;
         while (*end)

@@ -67,7 +67,8 @@ uint32_t packet_client_events(const PacketClient *c);
 int packet_client_process(PacketClient *c, uint32_t revents);
 
 /* body may be NULL; fds stay the caller's. -EBUSY when too many requests are pending, -ENOBUFS
- * when the queue is full. timeout_usec: UINT64_MAX = none. */
+ * when the queue is full. -ENOTCONN: the peer is gone, which packet_client_process() is yet to tell.
+ * timeout_usec: UINT64_MAX = none. */
 int packet_client_call(PacketClient *c, uint16_t op, const TlvWriter *body, const int *fds, size_t n_fds,
                        uint64_t timeout_usec, PacketReply reply, void *userdata);
 

@@ -226,8 +226,8 @@ static int call_fds(NetClient *c, uint16_t op, const TlvWriter *body, const int 
                 r = packet_client_call(c->packets, op, body, fds, n_fds, NET_TIMEOUT_USEC, on_reply, q);
         if (r < 0) {
                 free(q);
-                c->broken = r == -EPIPE || r == -ECONNRESET;
-                return c->broken ? -ENOTCONN : r;
+                c->broken = r == -ENOTCONN;
+                return r;
         }
         c->requests = q;
         rearm(c);

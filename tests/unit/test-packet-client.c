@@ -105,6 +105,21 @@ TEST(answers_find_their_requests_in_any_order) {
         assert_eq(b.size, 2);
 }
 
+TEST(of_a_peer_that_is_gone_a_request_is_told_at_once) {
+        static Answer before, a;
+
+        setup();
+        assert_ok(call(&before));
+        peer = safe_close(peer);
+        assert_eq(call(&a), -ENOTCONN);
+        assert_eq(call(&a), -ENOTCONN);
+        assert_eq(before.n, 0);
+        assert_true(packet_client_process(client, EPOLLIN|EPOLLHUP) < 0);
+        client = packet_client_free(client);
+        assert_eq(before.error, -ECONNRESET);
+        assert_eq(a.n, 0);
+}
+
 TEST(a_second_answer_and_a_late_one_are_ignored) {
         static Answer a;
         PacketHeader h;
