@@ -114,6 +114,7 @@ static void sync_forgetting(Forgetting *f) {
 static void forget_later(Manager *m, Snapshot *paused, int unlinked) {
         Forgetting *f = new0(Forgetting, 1);
 
+        paused->forgotten = true;
         snapshot_use(paused);
         if (!f) {
                 log_oom();
@@ -246,6 +247,7 @@ int sandbox_keep(Sandbox *s, SandboxState state, Snapshot *on, KeepDone done, vo
         int r = 0;
 
         s->priv->kept = true;
+        on->forgotten = false;
         snapshot_use(on);
         if (w) {
                 if (w->again)

@@ -60,6 +60,8 @@ Snapshot *snapshot_next_above(const Snapshot *s, const Snapshot *after) {
                 Snapshot *t = store->snapshots[i];
                 bool others = !t->sandbox_id || !s->sandbox_id || !streq(t->sandbox_id, s->sandbox_id);
 
+                if (t->kind == SNAPSHOT_PAUSE && t->forgotten)
+                        continue;
                 if ((t->kind == SNAPSHOT_USER || ((t->kind == SNAPSHOT_CHECKPOINT || t->kind == SNAPSHOT_PAUSE) && others)) &&
                     snapshot_stands_on(t, s))
                         return t;

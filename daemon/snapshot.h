@@ -68,6 +68,7 @@ struct Snapshot {
         char *template_id;
         char *template_name;     /* may be NULL */
         uint64_t number;         /* of a checkpoint */
+        bool forgotten;          /* of a pause: nobody is paused in it any more; it goes once that has reached the disk */
         bool durable;            /* its own files outlive a crash of the host; snapshot_sync() does all it stands on */
 
         bool has_memory;
@@ -183,6 +184,6 @@ int snapshot_adopt(Snapshot *s, const char *text, size_t size, const Template *t
  * called when its files are gone; s is valid in there for the last time. Sandboxes that run on it are for
  * the caller to find (snapshot_stands_on() of their tops) and to refuse. */
 int snapshot_remove(Snapshot *s, SnapshotDone done, void *userdata);
-/* Those that stand on it, directly or by layers, and that people see or that are paused sandboxes; but for the
- * checkpoints and the pause of its own sandbox. Starts with NULL. */
+/* Those that stand on it, directly or by layers, and that people see or that are paused sandboxes (not forgotten
+ * ones); but for the checkpoints and the pause of its own sandbox. Starts with NULL. */
 Snapshot *snapshot_next_above(const Snapshot *s, const Snapshot *after);

@@ -218,6 +218,30 @@ TEST(what_is_forgotten_is_gone) {
         case_done(&c);
 }
 
+TEST(what_the_paused_one_stood_on_can_be_removed_at_once) {
+        Case c;
+
+        case_init(&c);
+        Snapshot *below = fixture_publish(&c.f, SNAPSHOT_USER, NULL, 1, 1);
+        Snapshot *n = fixture_publish(&c.f, SNAPSHOT_PAUSE, below, 2, 2);
+        /* of the one that it was forked from */
+        below->sandbox_id[0]++;
+        Sandbox *s = make_sandbox(&c);
+        assert_ok(sandbox_keep(s, SANDBOX_PAUSED, n, on_kept, &c));
+        assert_ok(kept(&c, 1));
+        sandbox_set_tops(s, n, n);
+        snapshot_release(n);
+        assert_true(snapshot_next_above(below, NULL) == n);
+        sandbox_forget_kept(s, n);
+        sandbox_done(s);
+        assert_eq(c.f.store->n_snapshots, 2);
+        assert_true(!snapshot_next_above(below, NULL));
+        snapshot_release(below);
+        assert_ok(snapshot_remove(below, NULL, NULL));
+        assert_settles(&c, c.f.store->n_snapshots == 0);
+        case_done(&c);
+}
+
 TEST(with_its_sandbox_the_snapshot_goes_too) {
         Case c;
         char id[21];
