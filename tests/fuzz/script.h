@@ -6,7 +6,8 @@
  *
  * Input: steps, each a byte, its kind in the low half and an argument in the high one; see ScriptStep. As long as the
  * guest writes nothing over its own rings, what comes back on them is checked: only what was offered, and no more bytes
- * than there was room for (P8), with nothing written but what may be. What a device in any state saves it can load. */
+ * than there was room for (P8), with nothing written but what may be. Of a device that takes memory out of the guest neither
+ * is: it may be where a ring is. What a device in any state saves it can load. */
 
 #include "fuzz.h"
 #include "tests/unit/fake-vm.h"
