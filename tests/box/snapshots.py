@@ -20,9 +20,10 @@ def goes_on(sandbox_id):
     return first
 
 
-def start_counter(sandbox_id):
-    """It counts in the background, whoever looks."""
-    p = subprocess.Popen(["cubectl", "exec", sandbox_id, "--", "counter"], stdin=subprocess.DEVNULL)
+def start_counter(sandbox_id, busy=False):
+    """It counts in the background, whoever looks; busy: without a pause, on a CPU that is the host's."""
+    command = ["counter"] if busy else ["counter", "calmly"]
+    p = subprocess.Popen(["cubectl", "exec", sandbox_id, "--", *command], stdin=subprocess.DEVNULL)
     wait_for("the guest to count", lambda: count(sandbox_id) > 0)
     return p
 

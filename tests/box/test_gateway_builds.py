@@ -116,7 +116,7 @@ def test_a_name_that_is_built_again_leaves_the_one_before(key, template):  # noq
 
 def test_what_a_template_below_has_started_runs_in_those_on_it(key, template):  # noqa: F811
     source = template().split(":")[0]
-    for name, below, more in (("below", source, {"startCmd": "counter", "readyCmd": "true"}), ("above", "below", {})):
+    for name, below, more in (("below", source, {"startCmd": "counter calmly", "readyCmd": "true"}), ("above", "below", {})):
         _, made = call("POST", "/v3/templates", key, {"name": name})
         path = f"/templates/{made['templateID']}/builds/{made['buildID']}"
         assert call("POST", f"/v2{path}", key, {"fromTemplate": below, "steps": [], **more})[0] == 202

@@ -22,13 +22,13 @@ class PayloadGuest:
     places = tuple(range(200, 202))
     executes = True
 
-    def __init__(self):
-        self.counters = []
+    def __init__(self, busy):
+        self.busy, self.counters = busy, []
 
     def begin(self, sandbox_id):
         for number in self.places:
             put(sandbox_id, number, "none")
-        self.counters.append(start_counter(sandbox_id))
+        self.counters.append(start_counter(sandbox_id, self.busy))
         return Life({number: "none" for number in self.places}, 0, self.processes(sandbox_id))
 
     def put(self, sandbox_id, place, word):
@@ -58,7 +58,7 @@ def record():
 
 @pytest.mark.parametrize("seed", range(SEQUENCES))
 def test_sequence(clean, record, seed):
-    guest = PayloadGuest()
+    guest = PayloadGuest(busy=seed % 5 == 0)
     world = World(seed, guest)
     try:
         values = {"checkpoint": "exec"} if seed % 2 else {}

@@ -79,7 +79,7 @@ def test_the_program_of_an_image_with_ports_is_started(build):
     for options in (["--no-start"], ["--start", "hang"], ["--no-warm"]):
         other = build(served, *options)
         assert other.returncode == 0 and b"the image's own" not in other.stderr, other.stderr.decode()
-    stays = build({"Cmd": ["counter"], "ExposedPorts": {"80/tcp": {}}})
+    stays = build({"Cmd": ["counter", "calmly"], "ExposedPorts": {"80/tcp": {}}})
     assert stays.returncode == 0, stays.stderr.decode()
     with cubetest.created("--template", "image") as sandbox_id:
         wait_for("it to count", lambda: count(sandbox_id) > 0)

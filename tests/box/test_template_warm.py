@@ -144,7 +144,7 @@ def test_a_program_is_started_and_waited_for(built):
 
 
 def test_what_was_started_runs_in_each_sandbox(built):
-    built("warm", "--start", "counter", "--memory", "64M")
+    built("warm", "--start", "counter calmly", "--memory", "64M")
     for _ in range(2):
         with cubetest.created("--template", "warm") as sandbox_id:
             assert cubetest.prop(sandbox_id, "Start") == "restored"

@@ -12,6 +12,7 @@
 #define TEXT_BYTES 4096U
 #define FIRST_PID 100U
 #define TICK_MSEC 10U
+#define CALM_COUNTS 8U            /* a tick */
 #define ENDLESS UINT64_MAX
 #define BULK_BYTES 65536U
 
@@ -24,6 +25,7 @@ typedef enum Program {
         PROGRAM_SLEEP,
         PROGRAM_HANG,
         PROGRAM_COUNTER,
+        PROGRAM_CALM_COUNTER,     /* asleep for most of the time, so that many of them leave the host its CPUs */
         PROGRAM_PANIC,
         PROGRAM_TIMER,
         PROGRAM_REGISTERS,
@@ -386,8 +388,12 @@ static bool start_long_program(Process *p, const Args *a) {
                 p->program = PROGRAM_WC;
         else if (streq(name, "hang") || hostile_program(name))
                 p->program = PROGRAM_HANG;
-        else if (streq(name, "counter"))
+        else if (streq(name, "counter") && a->argc == 1)
                 p->program = PROGRAM_COUNTER;
+        else if (streq(name, "counter") && streq(a->argv[1], "calmly")) {
+                p->program = PROGRAM_CALM_COUNTER;
+                timer_set(TICK_MSEC);
+        }
         else if (streq(name, "panic-in") && a->argc > 1) {
                 p->program = PROGRAM_PANIC;
                 p->start_nsec = clock_monotonic() + parse_number(a->argv[1]) * 1000000;
@@ -698,6 +704,19 @@ static bool end_streams(Process *p) {
         return moved;
 }
 
+static bool move_calm_counter(Process *p) {
+        if (timer_ticks() == p->wake_tick)
+                return false;
+        p->wake_tick = timer_ticks();
+        for (unsigned i = 0; i < CALM_COUNTS; i++)
+                (void) counter_move();
+        return true;
+}
+
+static bool wants_ticks(const Process *p) {
+        return (p->program == PROGRAM_SLEEP || p->program == PROGRAM_NET_ASK || p->program == PROGRAM_CALM_COUNTER) && !p->exited;
+}
+
 static bool run(Process *p) {
         bool moved = move_text(p, 0);
 
@@ -709,6 +728,8 @@ static bool run(Process *p) {
                         moved |= move_ring(p);
                 else if (p->program == PROGRAM_COUNTER)
                         moved |= counter_move();
+                else if (p->program == PROGRAM_CALM_COUNTER)
+                        moved |= move_calm_counter(p);
                 else if (p->program == PROGRAM_PANIC)
                         moved |= move_panic(p);
                 else if (p->program == PROGRAM_REGISTERS)
@@ -745,7 +766,7 @@ bool processes_run(void) {
                 if (p->program == PROGRAM_NONE)
                         continue;
                 moved |= run(p);
-                asleep |= (p->program == PROGRAM_SLEEP || p->program == PROGRAM_NET_ASK) && !p->exited;
+                asleep |= wants_ticks(p);
         }
         if (was_asleep && !asleep)
                 timer_set(0);
