@@ -89,7 +89,7 @@ def test_vi_edits_a_file(shared):
 
 def test_interrupt_reaches_the_guest_without_a_terminal(shared):
     trap = "trap 'echo interrupted; exit 42' INT; echo ready; while :; do sleep 1; done"
-    with subprocess.Popen(["cubectl", "exec", shared, "--", "bash", "-c", trap],
+    with subprocess.Popen(["cubectl", "exec", shared, "--", "sh", "-c", trap],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as p:
         assert p.stdout.readline() == b"ready\n"
         p.send_signal(signal.SIGINT)
