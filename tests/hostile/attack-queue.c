@@ -61,12 +61,11 @@ static void spoil_circle(Ring *ring, unsigned n) {
         ring_offer(ring, 0);
 }
 
-/* Of parts without length, which say nothing about their order. The last descriptor is not in it: raw_provoke() may write it
- * before the device has looked. */
+/* Of parts without length, which say nothing about their order. */
 static void spoil_empty_circle(Ring *ring, unsigned n) {
-        for (unsigned i = 0; i < ring->size - 1U; i++)
+        for (unsigned i = 0; i < ring->size; i++)
                 ring->desc[i] = (Desc) { .flags = DESC_NEXT | (ring->desc[0].flags & DESC_WRITE),
-                                         .next = (uint16_t) ((i + 1) % (ring->size - 1U)) };
+                                         .next = (uint16_t) ((i + 1U) % ring->size) };
         ring_offer(ring, 0);
 }
 

@@ -58,6 +58,7 @@ static void run(const Target *t, unsigned queue, uint64_t features, void (*prepa
                 ring_offer(&r.rings[queue], 0);
                 ring_kick(&r.rings[queue]);
                 raw_provoke(&r, queue);
+                raw_replace(&r, queue);
                 Outcome o = raw_wait(&r, &r.rings[queue], &len);
                 if (o == OUTCOME_NOTHING) {
                         smp_stop();

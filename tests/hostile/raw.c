@@ -305,16 +305,10 @@ unsigned raw_good_chain(Raw *r, unsigned queue) {
         }
 }
 
-/* A frame that the other end of the wire answers; a packet that is answered; one more set of figures, for the older
- * ones are given back then. */
+/* A frame that the other end of the wire answers; a packet that is answered. */
 void raw_provoke(Raw *r, unsigned queue) {
-        Ring *tx = &r->rings[1], *ring = &r->rings[queue];
+        Ring *tx = &r->rings[1];
 
-        if (r->target->kind == KIND_BALLOON && queue == 2) {
-                ring->desc[ring->size - 1] = part(page(r, 3), 10, 0);
-                ring_offer(ring, (uint16_t) (ring->size - 1));
-                ring_kick(ring);
-        }
         if (queue != 0 || (r->target->kind != KIND_NET && r->target->kind != KIND_VSOCK))
                 return;
         (void) raw_good_chain(r, 1);
@@ -322,11 +316,23 @@ void raw_provoke(Raw *r, unsigned queue) {
         ring_kick(tx);
 }
 
+/* One more set of figures, for the older ones are given back then. */
+void raw_replace(Raw *r, unsigned queue) {
+        Ring *ring = &r->rings[queue];
+
+        if (r->target->kind != KIND_BALLOON || queue != 2)
+                return;
+        ring->desc[ring->size - 1] = part(page(r, 3), 10, 0);
+        ring_offer(ring, (uint16_t) (ring->size - 1));
+        ring_kick(ring);
+}
+
 Outcome raw_good_request(Raw *r, unsigned queue, uint32_t *ret_len) {
         (void) raw_good_chain(r, queue);
         ring_offer(&r->rings[queue], 0);
         ring_kick(&r->rings[queue]);
         raw_provoke(r, queue);
+        raw_replace(r, queue);
         return raw_wait(r, &r->rings[queue], ret_len);
 }
 

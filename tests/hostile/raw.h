@@ -115,9 +115,11 @@ Outcome raw_wait(Raw *r, Ring *ring, uint32_t *ret_len);
 const char *outcome_name(Outcome o);
 
 /* A chain that asks for something harmless, from descriptor 0 on. Returns how many descriptors it has. Where a queue is
- * only looked at when there is something for the guest, raw_provoke() makes sure that there is. */
+ * only looked at when there is something for the guest, raw_provoke() makes sure that there is; where a chain is kept
+ * until there is another one, raw_replace() offers that, on the same ring. */
 unsigned raw_good_chain(Raw *r, unsigned queue);
 void raw_provoke(Raw *r, unsigned queue);
+void raw_replace(Raw *r, unsigned queue);
 /* Does a harmless request, and says what comes of it. */
 Outcome raw_good_request(Raw *r, unsigned queue, uint32_t *ret_len);
 /* Queue 2 of vsock, which no device reads (5.10.2). */
