@@ -45,7 +45,8 @@ class StackGuest:
         self.tap = tap_of(int(prop(sandbox_id, "VMMPID")))
         self.stack = netlab.Guest(self.tap)
         with open(RESOLV_CONF, "w", encoding="ascii") as f:
-            f.write("nameserver 169.254.77.1\noptions timeout:20 attempts:1\n")
+            # A question may be lost while one cube-netd follows another, and is asked again as by any guest.
+            f.write("nameserver 169.254.77.1\noptions timeout:5 attempts:4\n")
 
     def command(self, *argv):
         return ("nsenter", f"--net={self.stack.netns.path()}", "unshare", "--mount", "sh", "-c",
