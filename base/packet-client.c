@@ -157,7 +157,7 @@ static int flush_queue(PacketClient *c) {
                 if (r == -EAGAIN)
                         return 0;
                 if (r < 0)
-                        return r;
+                        return r == -EPIPE ? -ECONNRESET : r;
                 c->queue = q->next;
                 c->queued_bytes -= q->size;
                 queued_free(q);

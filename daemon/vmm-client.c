@@ -353,7 +353,9 @@ void vmm_client_let_go(VmmClient *c) {
                 TlvWriter body = { .data = h->data, .size = h->size };
 
                 int r = send_call(c, h->op, &body, &h->fd, h->fd >= 0 ? 1 : 0, h->timeout_usec, h->reply, h->userdata);
-                if (r < 0)
+                if (r == -ENOTCONN)
+                        held_finish(c, h, -ECONNRESET, "the VMM ended");
+                else if (r < 0)
                         held_finish(c, h, r, strerror(-r));
                 else
                         held_free(h);

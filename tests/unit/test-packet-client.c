@@ -120,6 +120,21 @@ TEST(of_a_peer_that_is_gone_a_request_is_told_at_once) {
         assert_eq(a.n, 0);
 }
 
+TEST(of_a_peer_that_is_gone_what_had_to_wait_is_told_the_same) {
+        static uint8_t blob[30000];
+        static Answer a;
+
+        setup();
+        while (send(packet_client_fd(client), blob, sizeof(blob), MSG_DONTWAIT) > 0)
+                ;
+        assert_ok(call(&a));
+        assert_true(packet_client_events(client) & EPOLLOUT);
+        while (recv(peer, blob, sizeof(blob), MSG_DONTWAIT) > 0)
+                ;
+        peer = safe_close(peer);
+        assert_eq(packet_client_process(client, EPOLLOUT), -ECONNRESET);
+}
+
 TEST(a_second_answer_and_a_late_one_are_ignored) {
         static Answer a;
         PacketHeader h;

@@ -461,6 +461,19 @@ TEST(what_waits_is_bounded_and_answered_when_the_client_goes) {
                 assert_true(a[i].n == 1 && a[i].error == -ECONNRESET);
 }
 
+TEST(what_waited_for_a_vmm_that_is_gone_is_answered_with_that) {
+        Answer a = {};
+
+        setup();
+        vmm_client_hold(client);
+        assert_ok(vmm_client_agent(client, AGENT_PING, NULL, UINT64_MAX, on_answer, &a));
+        peer = safe_close(peer);
+        vmm_client_let_go(client);
+        assert_true(a.n == 1 && a.error == -ECONNRESET);
+        client = vmm_client_free(client);
+        assert_eq(a.n, 1);
+}
+
 TEST(what_waits_has_its_time_out_and_is_not_sent_behind_it) {
         Answer late = {}, stream = {}, stop = {}, after = {};
         _cleanup_close_ int ours = -EBADF;
